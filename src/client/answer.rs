@@ -5,9 +5,9 @@ use std::fmt;
 use prost::Message as _;
 
 use super::error::{Error, ErrorKind};
+use super::exchange::Taken;
 use super::joined::Joined;
 use super::pending::Outstanding;
-use super::state::Taken;
 use crate::codec::frame::{Dialect, Frame, HEADER_BYTES};
 use crate::codec::limits::Limits;
 use crate::codec::message::{Notice, ServerKind, ServerMessage};

@@ -52,7 +52,6 @@ struct Inner {
 #[derive(Default)]
 struct After {
     events: Vec<Watcher>,
-    unwanted: Vec<Watcher>,
     close: Option<(Connection, String)>,
     ready: bool,
     lost: bool,
@@ -179,7 +178,6 @@ impl Link {
         inner.state.end_if_done();
         let mut after = After {
             events: inner.state.take_events(),
-            unwanted: inner.state.take_unwanted(),
             freed: inner.state.take_freed(),
             ..After::default()
         };
@@ -234,7 +232,6 @@ impl Link {
             conn.close(reason);
         }
         drop(after.dropped);
-        drop(after.unwanted);
         let mut calls = false;
         for event in after.events {
             match event {
@@ -411,10 +408,9 @@ mod tests {
     }
 
     fn ask_within(state: &mut State, limit: Duration) {
-        let session = state.open_once(Asked::Statement);
         let wire = Request::sql("select 1").into_wire(None);
         let due = Instant::now() + limit;
-        state.ask(session, Asked::Statement, wire, due).expect("it lives");
+        state.ask_once(Asked::Statement, wire, due).expect("it lives");
     }
 
     /// A link whose server reads nothing by itself.

@@ -207,7 +207,7 @@ impl Client {
         let (session, seq) = (outstanding.session, outstanding.seq);
         let call = move || code(answer::timestamp(&outstanding.take()));
         let watcher = slot::Watcher::Call(Box::new(call));
-        link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
+        drop(link.act(|state, _| state.watch(session, seq, usize::MAX, watcher)));
     }
 
     fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Pending, Error> {
@@ -225,11 +225,7 @@ impl Client {
         timeout: Duration,
     ) -> Result<Pending, Error> {
         let deadline = deadline(timeout);
-        let asked = link.act(|state, _| {
-            let session = state.open_once(asked);
-            state.ask(session, asked, wire, deadline).map(|seq| (session, seq))
-        });
-        let (session, seq) = asked?;
+        let (session, seq) = link.act(|state, _| state.ask_once(asked, wire, deadline))?;
         let outstanding =
             Outstanding { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
         Ok(Pending { at: Some(outstanding) })

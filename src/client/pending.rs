@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::error::Error;
+use super::exchange::Taken;
 use super::fleet::Fleet;
 use super::link::Link;
 use super::slot::Watcher;
-use super::state::Taken;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
@@ -68,7 +68,7 @@ impl Pending {
             code(Answer::new(outstanding, taken));
         };
         let watcher = Watcher::Call(Box::new(call));
-        link.act(|state, _| state.watch(session, seq, PIECE_BYTES, watcher));
+        drop(link.act(|state, _| state.watch(session, seq, PIECE_BYTES, watcher)));
     }
 }
 
@@ -88,7 +88,7 @@ impl Outstanding {
             loop {
                 let (session, seq) = (self.session, self.seq);
                 let watcher = Watcher::Thread(thread::current());
-                self.link.act(|state, _| state.watch(session, seq, 1, watcher));
+                drop(self.link.act(|state, _| state.watch(session, seq, 1, watcher)));
                 match self.deadline.checked_duration_since(clock::now()) {
                     Some(left) if !left.is_zero() => thread::park_timeout(left),
                     _ => self.link.act(|state, _| state.expire(session, seq)),
@@ -105,11 +105,11 @@ impl Outstanding {
     pub(super) fn when_more(&self, code: impl FnOnce() + Send + 'static) {
         let (session, seq) = (self.session, self.seq);
         let watcher = Watcher::Call(Box::new(code));
-        self.link.act(|state, _| state.watch(session, seq, 1, watcher));
+        drop(self.link.act(|state, _| state.watch(session, seq, 1, watcher)));
     }
 
     pub(super) fn abandon(&self) {
-        self.link.act(|state, _| state.abandon(self.session, self.seq));
+        drop(self.link.act(|state, _| state.abandon(self.session, self.seq)));
     }
 }
 

@@ -142,8 +142,36 @@ impl Slot {
     pub(super) fn answer(&mut self, unanswered: &mut usize) {
         if !self.is_answered() {
             self.place = Place::Answered;
+            self.left = None;
             *unanswered -= 1;
         }
+    }
+
+    /// Adds a frame of the answer. Returns the size of the unread part if it exceeds `limit`.
+    pub(super) fn receive(&mut self, frame: &[u8], limit: usize) -> Result<(), usize> {
+        if let Some(left) = &mut self.left {
+            *left -= i64::try_from(frame.len()).unwrap_or(i64::MAX);
+        }
+        if !self.taken && self.result.is_none() {
+            self.bytes.extend_from_slice(frame);
+        }
+        if self.bytes.len() > limit { Err(self.bytes.len()) } else { Ok(()) }
+    }
+
+    /// Counts another window of credit, if little is left or the server has stopped. Returns true if
+    /// the caller must send the offer.
+    ///
+    /// A stop may have crossed the last grant, or the server may have charged bytes that are not of this
+    /// answer. The client cannot tell. Without a grant the server might wait for ever, so it gets one.
+    pub(super) fn grant(&mut self, window: i64) -> bool {
+        let Some(left) = &mut self.left else { return false };
+        let unread = i64::try_from(self.bytes.len()).unwrap_or(i64::MAX);
+        let granted = (self.stopped || *left < window / 5) && unread < window / 5;
+        if granted {
+            *left = window;
+            self.stopped = false;
+        }
+        granted
     }
 
     /// Returns true if no part of the answer has arrived.
