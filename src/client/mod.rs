@@ -52,6 +52,7 @@ mod fleet;
 pub(crate) mod fuzzed;
 mod joined;
 mod link;
+mod links;
 mod login;
 mod options;
 mod pending;
@@ -63,6 +64,7 @@ pub(crate) mod simulated;
 mod slot;
 mod state;
 mod status;
+mod waiting;
 
 pub use answer::{Answer, Piece, Row, Summary};
 pub use error::{Error, ErrorKind, Fate, ServerError, Stage};
@@ -76,11 +78,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fleet::{Fleet, Receiver};
+use fleet::Fleet;
 use link::Link;
 use pending::Outstanding;
 use request::Wire;
 use slot::Asked;
+use waiting::Receiver;
 
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::tso::GetTso;

@@ -10,7 +10,7 @@ use crate::sys::clock;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// State of each possible connection, and behind them of each whose server shuts down.
+    /// State of each connection in the order of their making, and of each that may be made.
     pub connections: Vec<ConnectionStatus>,
     /// Number of callers that wait for a session.
     pub waiting: usize,
