@@ -172,6 +172,10 @@ impl Exchange {
         if self.dead {
             return Err(Error::not_sent(ErrorKind::SessionEnded));
         }
+        let limit = shared.options.max_outstanding;
+        if self.slots.len() >= limit {
+            return Err(Error::not_sent(ErrorKind::TooManyOutstanding(limit)));
+        }
         if !self.once && !self.opened {
             self.opened = true;
             self.push(Slot::new(Asked::Open, ClientMessage::SessionNew), shared);
@@ -263,7 +267,7 @@ impl Exchange {
         taken
     }
 
-    /// Discards the answer of a request. Returns its watcher, which the caller drops without a lock.
+    /// Discards the answer of a request. Returns its watcher. The caller drops it without a lock.
     #[must_use]
     pub(super) fn abandon(&mut self, seq: u64, shared: &mut Shared) -> Option<Watcher> {
         let once = self.once;

@@ -76,6 +76,22 @@ fn while_the_socket_is_full_requests_are_held() {
 }
 
 #[test]
+fn one_more_request_than_may_be_outstanding_is_refused_and_not_sent() {
+    let mut bench = Bench::ready_with(options().max_outstanding(2).max_pipelined(1));
+    let session = bench.session();
+    let [a, _held] = ["a", "held"].map(|text| bench.ask(session, text));
+    let error = bench.request(session, Request::sql("more")).expect_err("two are outstanding");
+    assert!(matches!(error.kind(), ErrorKind::TooManyOutstanding(2)), "{error}");
+    assert_eq!(error.fate(), Fate::NotSent);
+    // Other sessions have limits of their own, and a taken answer makes room.
+    bench.session();
+    bench.answer(session, "a");
+    bench.request(session, Request::sql("more")).expect_err("the answer is not taken");
+    bench.good(session, a, "a");
+    bench.ask(session, "b");
+}
+
+#[test]
 fn a_fatal_error_answers_all_that_is_outstanding() {
     let mut bench = Bench::ready_with(options().max_pipelined(2));
     let session = bench.session();
