@@ -127,26 +127,6 @@ impl Link {
         self.look_at(|state| state.lost().cloned())
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        self.look_at(State::is_ready)
-    }
-
-    pub(super) fn is_leaving(&self) -> bool {
-        self.look_at(State::is_leaving)
-    }
-
-    pub(super) fn open_sessions(&self) -> usize {
-        self.look_at(State::open_sessions)
-    }
-
-    pub(super) fn outstanding(&self) -> usize {
-        self.look_at(State::outstanding)
-    }
-
-    pub(super) fn stray_errors(&self) -> u64 {
-        self.look_at(State::stray_errors)
-    }
-
     /// Opens a session. The server learns of it with the first request.
     pub(super) fn open(&self) -> Option<u64> {
         lock(&self.inner).state.try_open()

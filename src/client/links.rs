@@ -13,6 +13,7 @@ use super::link::Link;
 use super::options::Options;
 use super::retry::Retry;
 use super::session::Session;
+use super::state::State;
 use super::status::{ConnectionPhase, ConnectionStatus, Status};
 use super::waiting::{Caller, Waiting};
 use crate::sys::random;
@@ -77,7 +78,7 @@ impl Links {
     pub(super) fn let_go(&mut self, now: Instant, options: &Options) {
         for progress in self.by_number.values_mut() {
             if let Progress::Ready(link) = progress
-                && link.is_leaving()
+                && link.look_at(State::is_leaving)
             {
                 // A proxy may pass on 1053 of another server at each login. The client must not
                 // connect in a loop.
@@ -91,9 +92,10 @@ impl Links {
 
     /// Returns the ready connection with the fewest sessions, if these are fewer than `limit`.
     pub(super) fn least_loaded(&self, limit: usize) -> Option<Arc<Link>> {
-        let ready = ready(&self.by_number).filter(|link| link.is_ready());
-        let (sessions, link) =
-            ready.map(|link| (link.open_sessions(), link)).min_by_key(|&(sessions, _)| sessions)?;
+        let ready = ready(&self.by_number).filter(|link| link.look_at(State::is_ready));
+        let (sessions, link) = ready
+            .map(|link| (link.look_at(State::open_sessions), link))
+            .min_by_key(|&(sessions, _)| sessions)?;
         (sessions < limit).then(|| Arc::clone(link))
     }
 
@@ -103,7 +105,8 @@ impl Links {
         if self.retry.due(now).is_some() {
             return Vec::new();
         }
-        let sessions: usize = ready(&self.by_number).map(|link| link.open_sessions()).sum();
+        let sessions: usize =
+            ready(&self.by_number).map(|link| link.look_at(State::open_sessions)).sum();
         let usable = self.usable();
         let connecting = usable - ready(&self.by_number).count();
         let at_a_time = if self.retry.is_failing() { 1 } else { options.max_connecting };

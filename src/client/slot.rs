@@ -158,11 +158,12 @@ impl Slot {
         if self.bytes.len() > limit { Err(self.bytes.len()) } else { Ok(()) }
     }
 
-    /// Counts another window of credit, if little is left or the server has stopped. Returns true if
-    /// the caller must send the offer.
+    /// Counts another window of credit, if little is left or the server has stopped. Returns true
+    /// if the caller must send the offer.
     ///
-    /// A stop may have crossed the last grant, or the server may have charged bytes that are not of this
-    /// answer. The client cannot tell. Without a grant the server might wait for ever, so it gets one.
+    /// A stop may have crossed the last grant, or the server may have charged bytes that are not of
+    /// this answer. The client cannot tell. Without a grant the server might wait for ever, so it
+    /// gets one.
     pub(super) fn grant(&mut self, window: i64) -> bool {
         let Some(left) = &mut self.left else { return false };
         let unread = i64::try_from(self.bytes.len()).unwrap_or(i64::MAX);

@@ -43,14 +43,17 @@ pub struct ConnectionStatus {
 
 impl ConnectionStatus {
     pub(super) fn of(link: &Link) -> Self {
-        let is_leaving = link.is_leaving();
-        Self {
-            phase: if is_leaving { ConnectionPhase::Leaving } else { ConnectionPhase::Ready },
-            sessions: link.open_sessions(),
-            outstanding: link.outstanding(),
-            stray_errors: link.stray_errors(),
-            age: Some(clock::since(link.since)),
-        }
+        let age = Some(clock::since(link.since));
+        link.look_at(|state| Self {
+            phase: match state.is_leaving() {
+                true => ConnectionPhase::Leaving,
+                false => ConnectionPhase::Ready,
+            },
+            sessions: state.open_sessions(),
+            outstanding: state.outstanding(),
+            stray_errors: state.stray_errors(),
+            age,
+        })
     }
 }
 
