@@ -238,43 +238,42 @@ impl Link {
     /// Sets the timer for the next timeout of the state.
     fn arm(self: &Arc<Self>, inner: &mut Inner, now: Instant) {
         let Some(due) = inner.state.poll_timeout() else { return };
-        let Some(group) = self.group.get() else { return };
         if inner.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
             return;
         }
-        inner.timer = None;
-        let link = Arc::downgrade(self);
         let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
-        let expected = now + delay;
-        let look = move || {
-            let Some(link) = link.upgrade() else { return };
-            let now = clock::now();
-            if is_late(expected, now) {
+        self.set_timer(inner, now, delay, move |link| {
+            let fired = clock::now();
+            if is_late(now + delay, fired) {
                 // Input that arrived in time may still be in the socket. It is handled first.
-                return link.look_again(now);
+                link.set_timer(&mut lock(&link.inner), fired, SECOND_LOOK, Self::act_on_time);
+            } else {
+                link.act_on_time();
             }
-            link.act_on_time();
+        });
+    }
+
+    fn set_timer(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        now: Instant,
+        delay: Duration,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let Some(group) = self.group.get() else { return };
+        let link = Arc::downgrade(self);
+        let look = move || {
+            if let Some(link) = link.upgrade() {
+                code(&link);
+            }
         };
-        let timer = after(group, Class::InProgress, delay, Box::new(look));
-        inner.timer = Some((expected, timer));
+        inner.timer = None;
+        inner.timer = Some((now + delay, after(group, Class::InProgress, delay, Box::new(look))));
     }
 
     fn act_on_time(self: &Arc<Self>) {
         lock(&self.inner).timer = None;
         self.act(State::handle_timeout);
-    }
-
-    /// Handles the timeout after the workers had time to read the socket.
-    fn look_again(self: &Arc<Self>, now: Instant) {
-        let Some(group) = self.group.get() else { return };
-        let link = Arc::downgrade(self);
-        let look = move || {
-            if let Some(link) = link.upgrade() {
-                link.act_on_time();
-            }
-        };
-        let timer = after(group, Class::InProgress, SECOND_LOOK, Box::new(look));
-        lock(&self.inner).timer = Some((now + SECOND_LOOK, timer));
     }
 }
 

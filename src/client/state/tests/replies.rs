@@ -209,7 +209,8 @@ fn notices_in_front_of_timestamps_are_not_kept() {
     }
     bench.frames(session, |encoder| encoder.timestamps(5));
     let taken = bench.take(session, seq);
-    assert!(taken.bytes.len() < 100 && matches!(taken.result, Some(Ok(()))));
+    assert!((1..100).contains(&taken.bytes.len()) && matches!(taken.result, Some(Ok(()))));
+    bench.is_empty();
 }
 
 #[test]
@@ -319,19 +320,13 @@ fn what_nobody_wants_any_more_or_was_cancelled_is_not_sent_again() {
 }
 
 #[test]
-fn savepoints_and_timestamps_have_answers_of_their_own() {
+fn a_savepoint_is_answered_by_ok() {
     let mut bench = Bench::ready();
     let session = bench.session();
     let savepoint = bench.request(session, Request::savepoint(Operation::Set, "a"));
     let savepoint = savepoint.expect("it lives");
     bench.ok(session);
     assert!(matches!(bench.take(session, savepoint).result, Some(Ok(()))));
-    let wire = Request::sql("not looked at").into_wire(None);
-    let asked = bench.state.ask_once(Asked::Timestamps, wire, bench.now + TIMEOUT);
-    let (once, seq) = asked.expect("it lives");
-    bench.frames(once, |encoder| encoder.timestamps(5));
-    let taken = bench.take(once, seq);
-    assert!(!taken.bytes.is_empty() && matches!(taken.result, Some(Ok(()))));
     bench.close(session);
     bench.ok(session);
     bench.is_empty();
