@@ -92,10 +92,11 @@ impl State {
             }
             let rest = &input[at..];
             match Frame::parse(rest, Dialect::Legacy, &self.shared.limits) {
-                Ok(Some((frame, bytes))) => {
-                    self.handle_frame(&frame, now);
+                Ok(Some((frame, bytes))) if frame.session() == CONNECTION => {
+                    self.handle_connection_frame(&frame, now);
                     at += bytes;
                 }
+                Ok(Some((frame, bytes))) => at += self.handle_frames(frame, bytes, rest),
                 Ok(None) => {
                     let header =
                         Dialect::Legacy.parse(rest, self.shared.limits.frame_bytes).ok().flatten();
@@ -393,14 +394,22 @@ impl State {
 
     // ---- frames ----
 
-    fn handle_frame(&mut self, frame: &Frame<'_>, now: Instant) {
-        match frame.session() {
-            CONNECTION => self.handle_connection_frame(frame, now),
-            // A late frame of a session that was removed is ignored.
-            session => {
-                self.session(session, |exchange, shared| exchange.handle_frame(frame, shared));
+    /// Handles the frame of a session at the start of `input`, which has `length` bytes, and those of
+    /// the same session behind it. Returns their length in bytes.
+    fn handle_frames(&mut self, first: Frame<'_>, length: usize, input: &[u8]) -> usize {
+        let (session, mut at) = (first.session(), length);
+        self.session(session, |exchange, shared| {
+            exchange.handle_frame(&first, shared);
+            while let Ok(Some((frame, bytes))) =
+                Frame::parse(&input[at..], Dialect::Legacy, &shared.limits)
+                && frame.session() == session
+            {
+                exchange.handle_frame(&frame, shared);
+                at += bytes;
             }
-        }
+        });
+        // A late frame of a session that was removed is ignored.
+        at
     }
 
     fn handle_connection_frame(&mut self, frame: &Frame<'_>, now: Instant) {
