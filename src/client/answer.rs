@@ -5,9 +5,9 @@ use std::fmt;
 use prost::Message as _;
 
 use super::error::{Error, ErrorKind};
+use super::exchange::Taken;
 use super::joined::Joined;
 use super::pending::Outstanding;
-use super::state::Taken;
 use crate::codec::frame::{Dialect, Frame, HEADER_BYTES};
 use crate::codec::limits::Limits;
 use crate::codec::message::{Notice, ServerKind, ServerMessage};
@@ -157,17 +157,6 @@ impl Answer {
         }
     }
 
-    /// Takes the received frames. Returns false if there are none.
-    fn refill(&mut self, taken: Taken) -> bool {
-        if taken.is_nothing() {
-            return false;
-        }
-        self.bytes = taken.bytes;
-        self.at = 0;
-        self.set_result(taken.result);
-        true
-    }
-
     /// Returns the next part, without waiting. It suits a proxy that passes the answer on, or a
     /// caller that reads several answers. Do not mix it with [`next_row`](Self::next_row), which
     /// reads the same frames.
@@ -176,22 +165,11 @@ impl Answer {
     ///
     /// Returns the error that ends the answer.
     pub fn try_frame(&mut self) -> Result<Piece<'_>, Error> {
-        loop {
-            match self.find()? {
-                Found::Frame(kind, start, end) => {
-                    let body = &self.bytes[start..end];
-                    return Ok(Piece::Frame(kind, body));
-                }
-                Found::End => return Ok(Piece::End),
-                Found::Nothing => {
-                    let outstanding = self.outstanding.as_ref().expect("no result yet");
-                    let taken = outstanding.take();
-                    if !self.refill(taken) {
-                        return Ok(Piece::Later);
-                    }
-                }
-            }
-        }
+        Ok(match self.next(Outstanding::take)? {
+            Found::Frame(kind, start, end) => Piece::Frame(kind, &self.bytes[start..end]),
+            Found::Nothing => Piece::Later,
+            Found::End => Piece::End,
+        })
     }
 
     /// Calls `code` once, on a worker of the runtime, when another part is there. The call may
@@ -205,15 +183,27 @@ impl Answer {
 
     /// Returns the next frame of a result. Waits for it.
     fn wait_frame(&mut self) -> Result<Option<(ServerKind, usize, usize)>, Error> {
+        match self.next(Outstanding::wait)? {
+            Found::Frame(kind, start, end) => Ok(Some((kind, start, end))),
+            // A wait ends with a part of the answer or its result.
+            Found::Nothing | Found::End => Ok(None),
+        }
+    }
+
+    /// Finds the next frame of a result, in what `more` takes if there is none yet.
+    fn next(&mut self, more: impl Fn(&mut Outstanding) -> Taken) -> Result<Found, Error> {
         loop {
-            match self.find()? {
-                Found::Frame(kind, start, end) => return Ok(Some((kind, start, end))),
-                Found::End => return Ok(None),
-                Found::Nothing => {
-                    let taken = self.outstanding.as_ref().expect("no result yet").wait();
-                    self.refill(taken);
-                }
+            let found = self.find()?;
+            let (Found::Nothing, Some(outstanding)) = (&found, &mut self.outstanding) else {
+                return Ok(found);
+            };
+            let taken = more(outstanding);
+            if taken.is_nothing() {
+                return Ok(found);
             }
+            self.bytes = taken.bytes;
+            self.at = 0;
+            self.set_result(taken.result);
         }
     }
 
@@ -235,21 +225,16 @@ impl Answer {
             match kind {
                 None => {}
                 Some(ServerKind::FetchDone) if frame.body().is_empty() => {}
-                Some(ServerKind::FetchDone) => {
+                Some(ServerKind::FetchDone | ServerKind::Notice) => {
                     self.allow(frame.body().len())?;
-                    if let ServerMessage::FetchDone(done) =
-                        frame.server_message(&Limits::default()).map_err(Error::malformed)?
-                    {
-                        self.summary.feedback = Some(done);
-                    }
-                }
-                Some(ServerKind::Notice) => {
-                    self.allow(frame.body().len())?;
-                    if let ServerMessage::Notice(notice) =
-                        frame.server_message(&Limits::default()).map_err(Error::malformed)?
-                    {
-                        let notice = Notice::read(&notice, &Limits::default());
-                        self.summary.add(notice.map_err(Error::malformed)?);
+                    let limits = Limits::default();
+                    match frame.server_message(&limits).map_err(Error::malformed)? {
+                        ServerMessage::FetchDone(done) => self.summary.feedback = Some(done),
+                        ServerMessage::Notice(notice) => {
+                            let notice = Notice::read(&notice, &limits);
+                            self.summary.add(notice.map_err(Error::malformed)?);
+                        }
+                        _ => {}
                     }
                 }
                 Some(kind) => return Ok(Found::Frame(kind, start, end)),
@@ -357,7 +342,7 @@ impl Answer {
     /// Returns the error that ends the answer.
     pub fn finish(mut self) -> Result<Summary, Error> {
         while self.wait_frame()?.is_some() {}
-        Ok(std::mem::take(&mut self.summary))
+        Ok(self.summary)
     }
 }
 
@@ -394,14 +379,6 @@ impl Summary {
         let warnings: usize = self.warnings.iter().map(Warning::encoded_len).sum();
         let feedback = self.feedback.as_ref().map_or(0, FetchDone::encoded_len);
         warnings + self.info.len() + feedback
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if let Some(outstanding) = &self.outstanding {
-            outstanding.abandon();
-        }
     }
 }
 

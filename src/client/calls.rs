@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::exchange::Job;
+use super::slot::Job;
 use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Group, Work, WorkerContext, guard};
 use crate::sync::shim::lock;

@@ -113,6 +113,8 @@ pub enum ErrorKind {
     },
     /// `max_waiting` callers wait for a session already.
     TooManyWait(usize),
+    /// `max_outstanding` requests of the session are outstanding already.
+    TooManyOutstanding(usize),
     /// The unread part of an answer, or its rows, columns and warnings, exceed `max_answer_bytes`.
     TooMuch {
         /// Size in bytes.
@@ -231,6 +233,10 @@ impl fmt::Display for ErrorKind {
             Self::TooManyWait(limit) => {
                 write!(f, "{limit} callers wait for a session already (max_waiting)")
             }
+            Self::TooManyOutstanding(limit) => write!(
+                f,
+                "{limit} requests of the session are outstanding already (max_outstanding)"
+            ),
             Self::TooMuch { bytes, limit } => {
                 write!(f, "{bytes} bytes of an answer exceed {limit} (max_answer_bytes)")
             }

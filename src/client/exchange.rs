@@ -13,334 +13,528 @@
 //! request keeps its place until its answer has arrived.
 
 use std::collections::VecDeque;
-use std::thread::Thread;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::error::Error;
-use crate::codec::message::{ClientMessage, ServerKind};
-
-/// Kind of a request, which decides about the frames of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// Opens the session; the answer is OK. The client sends it without a call of the user.
-    Open,
-    /// Statement or plan; the answer is a result.
-    Statement,
-    /// Savepoint; the answer is OK.
-    Plain,
-    /// Request for timestamps.
-    Timestamps,
-    /// Closes the session; the answer is OK. The client sends it without a call of the user.
-    Close,
-}
-
-/// Progress of a request.
-#[derive(Debug)]
-pub(super) enum Place {
-    /// The request waits to be sent.
-    Held(Box<ClientMessage>),
-    /// The request is on the wire.
-    Sent,
-    /// The last frame of the answer has arrived.
-    Answered,
-}
-
-/// Position within the answer to an [`Asked::Statement`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Start,
-    Columns,
-    Rows,
-    Fetched,
-}
-
-/// Callback that runs when a part of the answer is there.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
-
-/// Receiver of the notification that a part of the answer is there.
-pub(super) enum Watcher {
-    Thread(Thread),
-    Call(Job),
-}
-
-/// Meaning of a frame for the answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The frame belongs to the answer, which continues.
-    More,
-    /// The frame completes the answer.
-    End,
-    /// The frame is an error and ends the answer.
-    Error,
-    /// The server waits for an offer of credit.
-    Stopped,
-    /// The frame violates the protocol.
-    Illegal,
-}
-
-/// Request of a session.
-pub(super) struct Slot {
-    asked: Asked,
-    phase: Phase,
-    /// Set if the request asked for chunks, so the answer may have them.
-    chunks: bool,
-    pub(super) place: Place,
-    /// The request with its text, for a server that does not know the digest.
-    pub(super) again: Option<Box<ClientMessage>>,
-    /// Frames of the answer that were not taken yet.
-    pub(super) bytes: Vec<u8>,
-    /// Credit in bytes; `None` if the server sends without limit.
-    pub(super) left: Option<i64>,
-    /// Set while the server waits for an offer of credit.
-    pub(super) stopped: bool,
-    /// Result of the request. It may be set before the answer has arrived.
-    pub(super) result: Option<Result<(), Error>>,
-    /// Set when the result was taken, or no caller wants it.
-    pub(super) taken: bool,
-    /// Set when the statement was interrupted because no caller wants the answer.
-    pub(super) killed: bool,
-    /// Set if the user interrupted the request before the server accepted its digest.
-    pub(super) cancelled: bool,
-    pub(super) deadline: Option<Instant>,
-    watcher: Option<(usize, Watcher)>,
-}
-
-impl Slot {
-    pub(super) fn new(asked: Asked, message: ClientMessage) -> Self {
-        let chunks = match &message {
-            ClientMessage::ExecSql(sql) => sql.chunk_result(),
-            ClientMessage::ExecPlan(plan) => plan.chunk_result(),
-            _ => false,
-        };
-        Self {
-            asked,
-            phase: Phase::Start,
-            chunks,
-            place: Place::Held(Box::new(message)),
-            again: None,
-            bytes: Vec::new(),
-            left: None,
-            stopped: false,
-            result: None,
-            taken: matches!(asked, Asked::Open | Asked::Close),
-            killed: false,
-            cancelled: false,
-            deadline: None,
-            watcher: None,
-        }
-    }
-
-    pub(super) const fn asked(&self) -> Asked {
-        self.asked
-    }
-
-    pub(super) const fn is_held(&self) -> bool {
-        matches!(self.place, Place::Held(_))
-    }
-
-    pub(super) const fn is_sent(&self) -> bool {
-        matches!(self.place, Place::Sent)
-    }
-
-    /// Returns true if a kill can reach the request, because it was sent and has no answer.
-    pub(super) fn is_request_sent(&self) -> bool {
-        self.is_sent() && self.asked != Asked::Open
-    }
-
-    pub(super) const fn is_answered(&self) -> bool {
-        matches!(self.place, Place::Answered)
-    }
-
-    /// Marks the request as answered, and decrements `unanswered` once.
-    pub(super) fn answer(&mut self, unanswered: &mut usize) {
-        if !self.is_answered() {
-            self.place = Place::Answered;
-            *unanswered -= 1;
-        }
-    }
-
-    /// Returns true if no part of the answer has arrived.
-    pub(super) const fn is_untouched(&self) -> bool {
-        matches!(self.phase, Phase::Start) && self.bytes.is_empty()
-    }
-
-    /// Returns true if the answer is outstanding and no caller waits for it.
-    pub(super) fn is_left(&self) -> bool {
-        let own = matches!(self.asked, Asked::Open | Asked::Close);
-        self.is_sent() && !own && (self.taken || self.result.is_some())
-    }
-
-    /// Returns true if the answer is outstanding and a caller waits for it.
-    fn is_wanted(&self) -> bool {
-        !self.is_answered() && !self.taken && self.result.is_none()
-    }
-
-    /// Handles a frame of this kind.
-    pub(super) fn step(&mut self, kind: Option<ServerKind>) -> Step {
-        use ServerKind as Kind;
-        let (phase, step) = match (self.asked, self.phase, kind) {
-            (_, phase, Some(Kind::Error)) => (phase, Step::Error),
-            (Asked::Open | Asked::Plain | Asked::Close, phase, Some(Kind::Ok)) => {
-                (phase, Step::End)
-            }
-            (Asked::Timestamps, phase, Some(Kind::Tso)) => (phase, Step::End),
-            (_, phase, Some(Kind::Notice)) => (phase, Step::More),
-            (Asked::Statement, phase, Some(kind)) => match (phase, kind) {
-                (Phase::Start | Phase::Columns, Kind::ColumnMetaData) => {
-                    (Phase::Columns, Step::More)
-                }
-                (Phase::Columns | Phase::Rows, Kind::Row) => (Phase::Rows, Step::More),
-                (Phase::Columns | Phase::Rows, Kind::Chunk) if self.chunks => {
-                    (Phase::Rows, Step::More)
-                }
-                (Phase::Columns | Phase::Rows, Kind::FetchDone) => (Phase::Fetched, Step::More),
-                (
-                    Phase::Columns | Phase::Rows,
-                    Kind::FetchDoneMoreResultsets | Kind::FetchDoneMoreOutParams,
-                ) => (Phase::Start, Step::More),
-                (Phase::Columns | Phase::Rows, Kind::TokenDone) => (phase, Step::Stopped),
-                (Phase::Start | Phase::Fetched, Kind::StmtExecuteOk) => (phase, Step::End),
-                _ => (phase, Step::Illegal),
-            },
-            (_, phase, _) => (phase, Step::Illegal),
-        };
-        self.phase = phase;
-        step
-    }
-
-    /// Returns true if `least` bytes, the result, or all that a stopped server sent can be taken.
-    pub(super) fn is_ready(&self, least: usize) -> bool {
-        let stopped = self.stopped && !self.bytes.is_empty();
-        self.result.is_some() || self.bytes.len() >= least || stopped
-    }
-
-    /// Sets the watcher. Returns the previous one, which is not notified. The caller drops it
-    /// without a lock.
-    #[must_use]
-    pub(super) fn watch(&mut self, least: usize, watcher: Watcher) -> Option<Watcher> {
-        self.watcher.replace((least, watcher)).map(|(_, before)| before)
-    }
-
-    /// Takes the watcher if it must be notified now.
-    pub(super) fn take_watcher(&mut self) -> Option<Watcher> {
-        let &(least, _) = self.watcher.as_ref()?;
-        if self.is_ready(least) { Some(self.watcher.take()?.1) } else { None }
-    }
-
-    /// Discards the answer. Returns the watcher, which is not notified. The caller drops it without
-    /// a lock.
-    #[must_use]
-    pub(super) fn forget(&mut self) -> Option<Watcher> {
-        self.taken = true;
-        self.bytes = Vec::new();
-        self.again = None;
-        self.watcher.take().map(|(_, watcher)| watcher)
-    }
-
-    /// Sets the result, unless it is set already.
-    pub(super) fn finish(&mut self, result: Result<(), Error>) {
-        self.again = None;
-        self.result.get_or_insert(result);
-    }
-}
+use super::error::{Error, ErrorKind, Fate, ServerError, Stage};
+use super::options::Options;
+use super::request::Wire;
+use super::slot::{Asked, Place, Slot, Step, Watcher};
+use crate::codec::error::{INTERRUPTED_STATE, code};
+use crate::codec::frame::{Dialect, Frame};
+use crate::codec::limits::Limits;
+use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::session::{KillSession, kill_session};
+use crate::codec::proto::sql::TokenOffer;
 
 /// Requests of one session.
 pub(super) struct Exchange {
+    session: u64,
     slots: VecDeque<Slot>,
     /// Number of the first request.
     first: u64,
-    /// Error that ended the session. No more requests are sent.
-    pub(super) dead: Option<Error>,
+    /// Set when the session has ended. No more requests are sent.
+    dead: bool,
     /// Set if the session serves one request only.
-    pub(super) once: bool,
+    once: bool,
     /// Set when the server has opened the session or is about to.
-    pub(super) opened: bool,
+    opened: bool,
     /// Set when the session has a canceller. Its requests are then sent one at a time.
-    pub(super) cancellable: bool,
+    cancellable: bool,
     /// Set when the session accepts no more requests. It is removed after those that it has.
-    pub(super) closing: bool,
+    closing: bool,
+}
+
+/// Output, notifications and counts that the sessions of a connection share.
+pub(super) struct Shared {
+    pub(super) options: Arc<Options>,
+    pub(super) limits: Limits,
+    pub(super) out: Vec<u8>,
+    /// Callers to notify.
+    pub(super) events: Vec<Watcher>,
+    /// Number of sessions that the server holds, or will open.
+    pub(super) open: usize,
+    /// Number of unanswered requests, including openings and closings of sessions.
+    pub(super) unanswered: usize,
+    /// Set when a session ended, so there may be room for another, or when the server shuts down.
+    pub(super) freed: bool,
+    /// Set when an error of the server told that it shuts down.
+    pub(super) shutdown: bool,
+    /// Lower bound of the deadlines of all requests.
+    pub(super) next_due: Option<Instant>,
+    /// Set while the backlog is above the limit. Requests and offers then wait.
+    pub(super) full: bool,
+    /// Number of errors that answer no request and end no session.
+    pub(super) stray_errors: u64,
+}
+
+/// Part of an answer that was taken.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Whole frames.
+    pub(super) bytes: Vec<u8>,
+    /// Result of the request. No more frames follow it.
+    pub(super) result: Option<Result<(), Error>>,
+}
+
+impl Taken {
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.bytes.is_empty() && self.result.is_none()
+    }
+
+    /// Answer of a request that is not known any more.
+    pub(super) const fn ended() -> Self {
+        let ended = Some(Err(Error::unknown(ErrorKind::SessionEnded)));
+        Self { bytes: Vec::new(), result: ended }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: Arc<Options>) -> Self {
+        Self {
+            options,
+            limits: Limits::default(),
+            out: Vec::new(),
+            events: Vec::new(),
+            open: 0,
+            unanswered: 0,
+            freed: false,
+            shutdown: false,
+            next_due: None,
+            full: false,
+            stray_errors: 0,
+        }
+    }
+
+    pub(super) fn send(&mut self, session: u64, message: &ClientMessage) {
+        let encoded = message.encode(Dialect::Legacy, session, &mut self.out);
+        debug_assert!(encoded.is_ok(), "its length was looked at before");
+    }
+
+    fn kill(&mut self, session: u64, what: kill_session::Type) {
+        let kill = KillSession { r#type: what.into(), x_session_id: session };
+        self.send(session, &ClientMessage::SessionKill(kill));
+    }
+
+    /// Notes that a session has ended.
+    fn release(&mut self) {
+        self.open -= 1;
+        self.freed = true;
+    }
+
+    /// Credit for one answer, in bytes.
+    fn window(&self) -> i64 {
+        i64::from(self.options.window_kib()) * 1024
+    }
 }
 
 impl Exchange {
-    pub(super) const fn new(once: bool) -> Self {
-        let slots = VecDeque::new();
-        let (opened, cancellable) = (false, false);
-        Self { slots, first: 0, dead: None, once, opened, cancellable, closing: once }
+    /// Opens a session. The server learns of it with the first request.
+    pub(super) fn open(session: u64, shared: &mut Shared) -> Self {
+        shared.open += 1;
+        Self::new(session, false)
     }
 
-    pub(super) fn push(&mut self, slot: Slot) -> u64 {
+    /// Creates a session for one request.
+    pub(super) const fn once(session: u64) -> Self {
+        Self::new(session, true)
+    }
+
+    const fn new(session: u64, once: bool) -> Self {
+        Self {
+            session,
+            slots: VecDeque::new(),
+            first: 0,
+            dead: false,
+            once,
+            opened: false,
+            cancellable: false,
+            closing: once,
+        }
+    }
+
+    // ---- the caller's side ----
+
+    /// Sends a request, or holds it until it may be sent. Returns its number.
+    pub(super) fn ask(
+        &mut self,
+        asked: Asked,
+        wire: Wire,
+        deadline: Instant,
+        shared: &mut Shared,
+    ) -> Result<u64, Error> {
+        let bytes = wire.again.as_deref().unwrap_or(&wire.message).body_bytes() + 1;
+        let limit = usize::try_from(shared.limits.frame_bytes).unwrap_or(usize::MAX);
+        if bytes > limit {
+            return Err(Error::not_sent(ErrorKind::TooLong { bytes, limit }));
+        }
+        if self.dead {
+            return Err(Error::not_sent(ErrorKind::SessionEnded));
+        }
+        let limit = shared.options.max_outstanding;
+        if self.slots.len() >= limit {
+            return Err(Error::not_sent(ErrorKind::TooManyOutstanding(limit)));
+        }
+        if !self.once && !self.opened {
+            self.opened = true;
+            self.push(Slot::new(Asked::Open, ClientMessage::SessionNew), shared);
+        }
+        let mut slot = Slot::new(asked, wire.message);
+        slot.again = wire.again;
+        slot.left = (wire.has_rows && !self.once).then(|| shared.window());
+        slot.deadline = Some(deadline);
+        let seq = self.push(slot, shared);
+        self.send_held(shared);
+        Ok(seq)
+    }
+
+    fn push(&mut self, slot: Slot, shared: &mut Shared) -> u64 {
+        shared.next_due = shared.next_due.into_iter().chain(slot.deadline).min();
+        shared.unanswered += 1;
         self.slots.push_back(slot);
         self.first + self.slots.len() as u64 - 1
     }
+
+    /// Sends held requests, as far as allowed.
+    pub(super) fn send_held(&mut self, shared: &mut Shared) {
+        let sent = self.slots.iter().filter(|slot| slot.is_sent());
+        let (mut in_flight, left_alone) =
+            sent.fold((0, false), |(count, left), slot| (count + 1, left || slot.is_left()));
+        // An interrupt for an answer that no caller wants must not reach a later request.
+        if left_alone || shared.full || self.dead {
+            return;
+        }
+        while in_flight < shared.options.max_pipelined {
+            if self.cancellable && self.slots.iter().any(Slot::is_request_sent) {
+                return;
+            }
+            let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_held()) else { return };
+            if let Place::Held(message) = std::mem::replace(&mut slot.place, Place::Sent) {
+                shared.send(self.session, &message);
+            }
+            in_flight += 1;
+        }
+    }
+
+    /// Sends the requests one at a time from now on, so that each can be cancelled.
+    pub(super) const fn make_cancellable(&mut self) {
+        self.cancellable = true;
+    }
+
+    /// Interrupts the running statement, if no kill can reach another one.
+    ///
+    /// A kill names a session and no request, so the server interrupts the oldest unanswered one. A
+    /// request that is sent behind the kill is safe, because the server reads in order.
+    pub(super) fn cancel(&mut self, shared: &mut Shared) {
+        if self.once || self.risks_next() {
+            return;
+        }
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_request_sent())
+            && slot.asked() == Asked::Statement
+        {
+            shared.kill(self.session, kill_session::Type::Query);
+            // If it were sent again, it would run although it was interrupted.
+            slot.cancelled |= slot.again.take().is_some();
+        }
+    }
+
+    /// Closes the session. Its outstanding requests are still answered.
+    pub(super) fn close(&mut self, now: Instant, shared: &mut Shared) {
+        self.closing = true;
+        if self.dead {
+            return;
+        }
+        shared.release();
+        if self.opened && !self.kill_if_left(shared) {
+            let mut slot = Slot::new(Asked::Close, ClientMessage::SessionClose);
+            // Requests in front of the closing may take longer.
+            let due = now + shared.options.request_timeout;
+            let unanswered = self.slots.iter().filter(|slot| !slot.is_answered());
+            slot.deadline = unanswered.filter_map(|slot| slot.deadline).chain([due]).max();
+            self.push(slot, shared);
+            self.send_held(shared);
+        }
+    }
+
+    /// Takes the part of an answer that arrived since the last call.
+    pub(super) fn take(&mut self, seq: u64, shared: &mut Shared) -> Taken {
+        let Some(slot) = self.slot(seq) else { return Taken::ended() };
+        let taken = Taken { bytes: std::mem::take(&mut slot.bytes), result: slot.result.clone() };
+        slot.taken |= taken.result.is_some();
+        // A request that exceeded its deadline still gets its answer later.
+        self.offer(seq, shared);
+        taken
+    }
+
+    /// Discards the answer of a request. Returns its watcher. The caller drops it without a lock.
+    #[must_use]
+    pub(super) fn abandon(&mut self, seq: u64, shared: &mut Shared) -> Option<Watcher> {
+        let once = self.once;
+        let slot = self.slot(seq)?;
+        let watcher = slot.forget();
+        if slot.is_held() || once {
+            slot.answer(&mut shared.unanswered);
+        }
+        self.interrupt_left(shared);
+        watcher
+    }
+
+    /// Ends a request whose deadline has passed.
+    pub(super) fn expire(&mut self, seq: u64, shared: &mut Shared) {
+        let once = self.once;
+        let Some(slot) = self.slot(seq) else { return };
+        if slot.result.is_some() {
+            return;
+        }
+        if slot.asked() == Asked::Close {
+            // The client closes sessions by itself, so no caller waits for this answer.
+            let late = Error::unknown(ErrorKind::Deadline(Stage::Reply));
+            return self.kill(&late, shared);
+        }
+        if slot.is_held() {
+            slot.answer(&mut shared.unanswered);
+            slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
+        } else {
+            slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
+            if once {
+                slot.answer(&mut shared.unanswered);
+            }
+        }
+        shared.events.extend(slot.take_watcher());
+        self.interrupt_left(shared);
+    }
+
+    /// Interrupts the running statement if no caller wants its answer, because it delays the later
+    /// requests of its session. A kill must not reach a wanted request: see [`cancel`](Self::cancel).
+    fn interrupt_left(&mut self, shared: &mut Shared) {
+        if self.once || self.dead || self.kill_if_left(shared) {
+            return;
+        }
+        if self.risks_next() {
+            // The statement needs credit to run to its end.
+            return self.offer_current(shared);
+        }
+        let session = self.session;
+        if let Some(slot) = self.current()
+            && slot.is_left()
+            && slot.asked() == Asked::Statement
+            && !std::mem::replace(&mut slot.killed, true)
+        {
+            shared.kill(session, kill_session::Type::Query);
+        }
+    }
+
+    /// Ends a closed session whose requests no caller wants, because they may never end.
+    fn kill_if_left(&mut self, shared: &mut Shared) -> bool {
+        let left = self.closing
+            && !self.once
+            && self.slots.iter().any(Slot::is_left)
+            && !self.slots.iter().any(Slot::is_wanted);
+        if left {
+            self.kill(&Error::unknown(ErrorKind::SessionEnded), shared);
+        }
+        left
+    }
+
+    /// Ends the session at once, here and at the server.
+    fn kill(&mut self, error: &Error, shared: &mut Shared) {
+        if !self.once {
+            shared.kill(self.session, kill_session::Type::Connection);
+            shared.send(self.session, &ClientMessage::SessionClose);
+        }
+        self.die(error, shared);
+    }
+
+    /// Ends the session. All its requests get this error.
+    pub(super) fn die(&mut self, error: &Error, shared: &mut Shared) {
+        if std::mem::replace(&mut self.dead, true) {
+            return;
+        }
+        if let ErrorKind::Server(error) = error.kind() {
+            shared.shutdown |= error.is_fatal() && error.code() == code::SHUTDOWN;
+        }
+        for slot in self.slots.iter_mut().filter(|slot| !slot.is_answered()) {
+            let error = match (slot.is_held(), error.fate()) {
+                (true, Fate::Unknown) => Error::not_sent(error.kind().clone()),
+                (false, Fate::NotSent) => Error::unknown(error.kind().clone()),
+                _ => error.clone(),
+            };
+            slot.finish(Err(error));
+            slot.answer(&mut shared.unanswered);
+            shared.events.extend(slot.take_watcher());
+        }
+        if !self.once && !self.closing {
+            shared.release();
+        }
+    }
+
+    /// Grants the server more credit for the answer that it sends.
+    pub(super) fn offer_current(&mut self, shared: &mut Shared) {
+        if let Some(index) = self.slots.iter().position(Slot::is_sent) {
+            self.offer(self.first + index as u64, shared);
+        }
+    }
+
+    /// Grants the server more credit for an answer, if it needs some and can be told.
+    fn offer(&mut self, seq: u64, shared: &mut Shared) {
+        let (window, full) = (shared.window(), shared.full);
+        let granted = self.slot(seq).is_some_and(|slot| !full && slot.grant(window));
+        if granted {
+            let offer = TokenOffer { token: Some(shared.options.window_kib()) };
+            shared.send(self.session, &ClientMessage::TokenOffer(offer));
+        }
+    }
+
+    // ---- the server's side ----
+
+    pub(super) fn handle_frame(&mut self, frame: &Frame<'_>, shared: &mut Shared) {
+        if self.dead {
+            return;
+        }
+        let Some(slot) = self.current() else {
+            // An error without a request, for example about a late offer.
+            return self.handle_stray(frame, shared);
+        };
+        match slot.step(ServerKind::from_number(frame.kind())) {
+            // Notices, which have no reader here.
+            Step::More if slot.asked() == Asked::Timestamps => {}
+            Step::More => {
+                let limit = shared.options.max_answer_bytes;
+                if let Err(bytes) = slot.receive(frame.bytes(), limit) {
+                    let kind = ErrorKind::TooMuch { bytes, limit };
+                    return self.kill(&Error::unknown(kind), shared);
+                }
+                shared.events.extend(slot.take_watcher());
+            }
+            Step::Stopped if slot.left.is_none() => {
+                self.kill(&Error::protocol("a stop without a window"), shared);
+            }
+            Step::Stopped => {
+                slot.stopped = true;
+                self.offer_current(shared);
+                shared.events.extend(self.current().and_then(Slot::take_watcher));
+            }
+            Step::End => {
+                if slot.asked() == Asked::Timestamps {
+                    slot.bytes.extend_from_slice(frame.bytes());
+                }
+                self.end_current(Ok(()), shared);
+            }
+            Step::Error => self.handle_error(frame, shared),
+            Step::Illegal => {
+                let what = format!("kind {} in answer to {:?}", frame.kind(), slot.asked());
+                self.kill(&Error::protocol(what), shared);
+            }
+        }
+    }
+
+    /// Completes the current request.
+    fn end_current(&mut self, result: Result<(), Error>, shared: &mut Shared) {
+        let Some(slot) = self.current() else { return };
+        slot.finish(result);
+        slot.answer(&mut shared.unanswered);
+        shared.events.extend(slot.take_watcher());
+        self.dead |= slot.asked() == Asked::Close;
+        self.interrupt_left(shared);
+        self.send_held(shared);
+    }
+
+    fn handle_error(&mut self, frame: &Frame<'_>, shared: &mut Shared) {
+        let Ok(ServerMessage::Error(reply)) = frame.server_message(&shared.limits) else {
+            return self.kill(&Error::protocol("a malformed error"), shared);
+        };
+        let is_last = self.slots.iter().filter(|slot| slot.is_sent()).nth(1).is_none();
+        let session = self.session;
+        let Some(slot) = self.current() else { return };
+        if reply.is_cache_miss()
+            && is_last
+            && slot.is_untouched()
+            && let Some(message) = slot.again.take()
+        {
+            return shared.send(session, &message);
+        }
+        let asked = slot.asked();
+        // The user does not know of the digest. Without the cancellation the request would have
+        // been sent again.
+        let reply = if reply.is_cache_miss() && slot.cancelled { interrupted() } else { reply };
+        let error = Arc::new(ServerError::new(reply));
+        match asked {
+            // The server runs no request behind a failed opening.
+            Asked::Open => self.die(&Error::new(Fate::Refused, ErrorKind::Server(error)), shared),
+            _ if error.is_fatal() => self.die(&Error::server(error), shared),
+            _ => self.end_current(Err(Error::server(error)), shared),
+        }
+    }
+
+    /// Handles a frame that answers no request.
+    fn handle_stray(&mut self, frame: &Frame<'_>, shared: &mut Shared) {
+        match frame.server_message(&shared.limits) {
+            Ok(ServerMessage::Notice(_) | ServerMessage::TokenDone(_)) => {}
+            Ok(ServerMessage::Error(reply)) => {
+                let error = ServerError::new(reply);
+                if error.is_fatal() {
+                    self.die(&Error::server(Arc::new(error)), shared);
+                } else {
+                    shared.stray_errors += 1;
+                }
+            }
+            _ => {
+                let what = format!("kind {} in answer to nothing", frame.kind());
+                self.kill(&Error::protocol(what), shared);
+            }
+        }
+    }
+
+    // ---- the requests ----
 
     pub(super) fn slot(&mut self, seq: u64) -> Option<&mut Slot> {
         let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
         self.slots.get_mut(index)
     }
 
-    pub(super) fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut()
-    }
-
     /// Request to which the next frame belongs.
-    pub(super) fn current(&mut self) -> Option<&mut Slot> {
+    fn current(&mut self) -> Option<&mut Slot> {
         self.slots.iter_mut().find(|slot| slot.is_sent())
     }
 
-    /// Returns true if no later request was sent behind the current one.
-    pub(super) fn is_current_last(&self) -> bool {
-        self.slots.iter().filter(|slot| slot.is_sent()).nth(1).is_none()
-    }
-
     /// Returns true if a wanted request was sent behind the current one. A late kill would reach it.
-    pub(super) fn risks_next(&self) -> bool {
+    fn risks_next(&self) -> bool {
         self.slots.iter().filter(|slot| slot.is_request_sent()).skip(1).any(Slot::is_wanted)
     }
 
-    /// Returns true if a caller waits for an outstanding answer.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.slots.iter().any(Slot::is_wanted)
+    /// Numbers and deadlines of the requests without a result.
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = (u64, Instant)> {
+        let open = (self.first..).zip(&self.slots).filter(|(_, slot)| slot.result.is_none());
+        open.filter_map(|(seq, slot)| Some((seq, slot.deadline?)))
     }
 
-    /// Number of requests on the wire. True beside it if no caller wants the answer of one of them.
-    pub(super) fn in_flight(&self) -> (usize, bool) {
-        let sent = self.slots.iter().filter(|slot| slot.is_sent());
-        sent.fold((0, false), |(count, left), slot| (count + 1, left || slot.is_left()))
-    }
-
-    /// Number of the first known request.
-    pub(super) const fn first(&self) -> u64 {
-        self.first
-    }
-
-    /// Number of the request to which the next frame belongs.
-    pub(super) fn current_seq(&self) -> u64 {
-        let index = self.slots.iter().position(Slot::is_sent).unwrap_or(self.slots.len());
-        self.first + index as u64
-    }
-
-    /// First request that waits to be sent.
-    pub(super) fn first_held(&mut self) -> Option<&mut Slot> {
-        self.slots.iter_mut().find(|slot| slot.is_held())
-    }
-
-    /// Latest deadline of the unanswered requests.
-    pub(super) fn last_deadline(&self) -> Option<Instant> {
-        let open = self.slots.iter().filter(|slot| !slot.is_answered());
-        open.filter_map(|slot| slot.deadline).max()
-    }
-
-    /// Removes requests that were answered and taken. Returns true if none is left.
+    /// Forgets requests that were answered and taken. Returns true if the session can be removed.
     pub(super) fn tidy(&mut self) -> bool {
         while self.slots.front().is_some_and(|slot| slot.is_answered() && slot.taken) {
             self.slots.pop_front();
             self.first += 1;
         }
-        self.slots.is_empty()
+        self.slots.is_empty() && (self.closing || self.dead)
     }
 
-    /// Returns true if no request is on its way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.slots.iter().all(Slot::is_answered)
+    /// Returns true if the server does not know the session yet.
+    pub(super) const fn is_unopened(&self) -> bool {
+        !self.once && !self.opened
     }
+
+    /// Returns true if the session is usable, now or later.
+    pub(super) const fn is_alive(&self) -> bool {
+        !self.dead
+    }
+
+    /// Returns true if the session is usable and has no request on its way.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.dead && self.slots.iter().all(Slot::is_answered)
+    }
+}
+
+/// Error of a server for an interrupted statement.
+fn interrupted() -> ErrorReply {
+    ErrorReply::error(code::INTERRUPTED, INTERRUPTED_STATE, "Query execution was interrupted")
 }

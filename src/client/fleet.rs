@@ -1,76 +1,41 @@
-//! [`Fleet`]: the connections of a client, and the callers that wait for a session.
+//! [`Fleet`]: brings callers that wait for a session and connections together.
 //!
-//! A session goes to the connection with the fewest sessions. While there are fewer connections
-//! than sessions, more are made, up to the limit. After a failure, one connection is tried at a
-//! time, with growing pauses, until one has lasted. Waiting callers are served in order. If an
-//! attempt fails and no other connection is ready or being made, they all get its error.
+//! Waiting callers are served in order. If an attempt to connect fails and no other connection is
+//! ready or being made, they all get its error. The lock is held for decisions only: connections
+//! are made and callers get their results after it was released.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::calls::Calls;
-use super::error::{Error, ErrorKind, Stage};
+use super::error::{Error, ErrorKind};
 use super::link::Link;
+use super::links::{Links, as_connect};
 use super::options::Options;
-use super::retry::Retry;
 use super::session::Session;
+use super::status::Status;
+use super::waiting::{Caller, Receiver, Waiting};
 use crate::runtime::{Class, Handle, Timer, after};
 use crate::sync::shim::lock;
-use crate::sys::{clock, random};
+use crate::sys::clock;
 
-/// Receiver of a session or of an error.
-pub(super) enum Receiver {
-    /// A thread that waits for the result.
-    Thread(SyncSender<Result<Session, Error>>),
-    /// A callback of the user.
-    Call(Box<dyn FnOnce(Result<Session, Error>) + Send>),
-}
-
-/// The connections of a client.
+/// The connections of a client, and the callers that wait for a session.
 pub(super) struct Fleet {
     pub(super) handle: Handle,
     pub(super) options: Arc<Options>,
     calls: Arc<Calls>,
-    places: Mutex<Places>,
+    inner: Mutex<Inner>,
 }
 
-struct Places {
-    places: Vec<Place>,
-    /// Connections whose servers shut down, until they end. They have no place, so the client makes
-    /// others.
-    leaving: Vec<Arc<Link>>,
-    /// Waiting callers by ticket, in order of arrival.
-    waiting: BTreeMap<u64, Waiting>,
-    next: u64,
-    /// Lower bound of the deadlines of waiting callers.
-    next_due: Option<Instant>,
+#[derive(Default)]
+struct Inner {
+    links: Links,
+    waiting: Waiting,
+    /// Set when the client was closed or its runtime has ended.
     closed: bool,
-    retry: Retry,
-    /// Set while the last attempt to connect has failed.
-    failing: bool,
-    last_error: Option<Error>,
     timer: Option<Armed>,
-    connected: u64,
-    failed: u64,
-    /// Number of callers refused at `max_waiting`.
-    refused: u64,
-}
-
-enum Place {
-    Empty,
-    /// The connection with this number is being made.
-    Connecting(u64),
-    Ready(Arc<Link>),
-}
-
-struct Waiting {
-    since: Instant,
-    deadline: Instant,
-    receiver: Receiver,
 }
 
 /// The timer, and its time.
@@ -83,7 +48,8 @@ struct Armed {
 /// Actions to take after the lock was released.
 #[derive(Default)]
 struct Todo {
-    served: Vec<(u64, Receiver, Result<Session, Error>)>,
+    served: Vec<(Caller, Result<Session, Error>)>,
+    /// Numbers of the connections to make.
     connect: Vec<u64>,
     /// Time of the next timeout.
     due: Option<Instant>,
@@ -91,193 +57,131 @@ struct Todo {
 
 impl Fleet {
     pub(super) fn new(handle: Handle, options: Options) -> Arc<Self> {
-        let places = (0..options.connections).map(|_| Place::Empty).collect();
-        let places = Places {
-            places,
-            leaving: Vec::new(),
-            waiting: BTreeMap::new(),
-            next: 0,
-            next_due: None,
-            closed: false,
-            retry: Retry::default(),
-            failing: false,
-            last_error: None,
-            timer: None,
-            connected: 0,
-            failed: 0,
-            refused: 0,
-        };
         let (options, calls) = (Arc::new(options), Calls::new());
-        Arc::new(Self { handle, options, calls, places: Mutex::new(places) })
+        Arc::new(Self { handle, options, calls, inner: Mutex::default() })
     }
 
     /// Gives `receiver` a session as soon as there is one, if possible before this call returns.
     /// Returns the ticket of the caller.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
         let now = clock::now();
-        let mut places = lock(&self.places);
-        let ticket = places.next;
-        places.next += 1;
-        places.waiting.insert(ticket, Waiting { since: now, deadline, receiver });
-        places.next_due = Some(places.next_due.map_or(deadline, |due| due.min(deadline)));
-        let mut todo = self.settle(&mut places, now);
-        let limit = self.options.max_waiting;
-        if places.waiting.len() > limit
-            && let Some(waiting) = places.waiting.remove(&ticket)
-        {
-            places.refused += 1;
-            let error = Error::not_sent(ErrorKind::TooManyWait(limit));
-            todo.served.push((ticket, waiting.receiver, Err(error)));
-        }
-        drop(places);
+        let mut inner = lock(&self.inner);
+        let ticket = inner.waiting.add(now, deadline, receiver);
+        let mut todo = Todo::default();
+        self.settle(&mut inner, &mut todo, now);
+        drop(inner);
         self.follow(todo, Some(ticket));
         ticket
     }
 
     /// Ends the wait of a caller, unless it was served before.
     pub(super) fn expire(self: &Arc<Self>, ticket: u64) {
-        let mut places = lock(&self.places);
-        let mut todo = Todo::default();
-        if let Some(waiting) = places.waiting.remove(&ticket) {
-            let error = places.too_late(&waiting, clock::now());
-            todo.served.push((ticket, waiting.receiver, Err(error)));
-        }
-        drop(places);
-        self.follow(todo, None);
+        self.change(|inner, todo, now| {
+            let late = inner.waiting.remove(ticket);
+            todo.served.extend(late.into_iter().map(|caller| inner.links.too_late(caller, now)));
+        });
     }
 
     /// Returns the ready connection with the fewest sessions, for a request without a session of
     /// its own.
     pub(super) fn least_loaded(&self) -> Option<Arc<Link>> {
-        lock(&self.places).least_loaded(usize::MAX)
+        lock(&self.inner).links.least_loaded(usize::MAX)
     }
 
     /// Serves waiting callers after a session was closed.
     pub(super) fn session_closed(self: &Arc<Self>) {
-        let mut places = lock(&self.places);
-        if places.waiting.is_empty() {
-            return;
+        if !lock(&self.inner).waiting.is_empty() {
+            self.change(|_, _, _| ());
         }
-        let todo = self.settle(&mut places, clock::now());
-        drop(places);
-        self.follow(todo, None);
     }
 
     pub(super) fn link_ready(self: &Arc<Self>, link: &Arc<Link>) {
-        let mut places = lock(&self.places);
-        places.failing = false;
-        places.connected += 1;
-        if let Some(place) = places.place_of(link.number) {
-            *place = Place::Ready(Arc::clone(link));
-        }
-        let closed = places.closed;
-        let todo = self.settle(&mut places, clock::now());
-        drop(places);
-        self.follow(todo, None);
+        let closed = self.change(|inner, _, _| {
+            inner.links.made(link);
+            inner.closed
+        });
         if closed {
             link.end(&Error::unknown(ErrorKind::Closed));
         }
     }
 
     pub(super) fn link_lost(self: &Arc<Self>, link: &Arc<Link>) {
-        let now = clock::now();
-        let error = link.lost();
-        let mut places = lock(&self.places);
-        places.see(now, &self.options);
-        places.leaving.retain(|other| other.number != link.number);
-        let was_ready = match places.place_of(link.number) {
-            Some(place) => matches!(std::mem::replace(place, Place::Empty), Place::Ready(_)),
-            None => return,
-        };
-        if !was_ready || !Retry::has_lasted(link.since, now, &self.options) {
-            places.retry.fail(now, &self.options, random());
-        }
-        let mut todo = Todo::default();
-        if !was_ready {
-            places.failing = true;
-            places.failed += 1;
-            let reason = error.unwrap_or_else(|| Error::not_sent(ErrorKind::Closed));
-            if places.places.iter().all(|place| matches!(place, Place::Empty)) {
-                // No connection is left to wait for.
-                let waiting = std::mem::take(&mut places.waiting);
-                let tell = |(ticket, waiting): (u64, Waiting)| {
-                    (ticket, waiting.receiver, Err(as_connect(&reason)))
-                };
-                todo.served.extend(waiting.into_iter().map(tell));
+        let reason = link.lost().unwrap_or_else(|| Error::not_sent(ErrorKind::Closed));
+        self.change(|inner, todo, now| {
+            if inner.links.lost(link, &reason, now, &self.options) {
+                todo.fail_all(&mut inner.waiting, &as_connect(&reason));
             }
-            places.last_error = Some(reason);
-        }
-        todo.add(self.settle(&mut places, now));
-        drop(places);
+        });
+    }
+
+    /// Closes the client: it gives out no more sessions, and ends the open ones.
+    pub(super) fn close(self: &Arc<Self>) {
+        let links = self.change(|inner, _, _| {
+            inner.closed = true;
+            inner.links.take()
+        });
+        links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
+    }
+
+    /// Fails all waiting callers: after the end of the runtime no connection can be made, and no
+    /// timer fires.
+    fn runtime_ended(self: &Arc<Self>) {
+        self.change(|inner, _, _| {
+            inner.timer = None;
+            inner.closed = true;
+        });
+    }
+
+    fn handle_timeout(self: &Arc<Self>) {
+        self.change(|inner, todo, now| {
+            inner.timer = None;
+            let late = inner.waiting.remove_late(now).into_iter();
+            todo.served.extend(late.map(|caller| inner.links.too_late(caller, now)));
+        });
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let inner = lock(&self.inner);
+        inner.links.status(&inner.waiting, &self.options)
+    }
+
+    /// Changes the state, decides what follows from that, and does it without the lock.
+    fn change<R>(self: &Arc<Self>, code: impl FnOnce(&mut Inner, &mut Todo, Instant) -> R) -> R {
+        let now = clock::now();
+        let mut inner = lock(&self.inner);
+        let mut todo = Todo::default();
+        let result = code(&mut inner, &mut todo, now);
+        self.settle(&mut inner, &mut todo, now);
+        drop(inner);
         self.follow(todo, None);
+        result
     }
 
     /// Serves waiting callers while there is room, and decides which connections to make.
-    fn settle(self: &Arc<Self>, places: &mut Places, now: Instant) -> Todo {
-        let mut todo = Todo::default();
-        places.let_go(now, &self.options);
-        while let Some(entry) = places.waiting.first_entry() {
-            let ticket = *entry.key();
-            if places.closed {
-                let Some(waiting) = places.waiting.remove(&ticket) else { break };
-                let closed = Err(Error::not_sent(ErrorKind::Closed));
-                todo.served.push((ticket, waiting.receiver, closed));
-                continue;
-            }
-            let Some(link) = places.least_loaded(self.options.sessions_per_connection) else {
-                break;
-            };
+    fn settle(self: &Arc<Self>, inner: &mut Inner, todo: &mut Todo, now: Instant) {
+        let Inner { links, waiting, closed, timer } = inner;
+        links.let_go(now, &self.options);
+        if *closed {
+            return todo.fail_all(waiting, &Error::not_sent(ErrorKind::Closed));
+        }
+        while !waiting.is_empty()
+            && let Some(link) = links.least_loaded(self.options.sessions_per_connection)
+        {
             let Some(id) = link.open() else { continue };
-            let Some(waiting) = places.waiting.remove(&ticket) else { break };
             let session = Session::new(Arc::clone(self), link, id);
-            todo.served.push((ticket, waiting.receiver, Ok(session)));
+            todo.served.extend(waiting.pop().map(|caller| (caller, Ok(session))));
         }
-        places.see(now, &self.options);
-        self.plan_connects(places, now, &mut todo);
-        todo.due = Self::next_look(places, now);
-        todo
-    }
-
-    fn plan_connects(&self, places: &mut Places, now: Instant, todo: &mut Todo) {
-        if places.closed || places.retry.due(now).is_some() {
-            return;
+        todo.connect = links.plan(waiting.len(), now, &self.options);
+        // A refused caller counts for the plan: the next one may find the connection.
+        let limit = self.options.max_waiting;
+        if let Some(caller) = waiting.refuse(limit) {
+            todo.served.push((caller, Err(Error::not_sent(ErrorKind::TooManyWait(limit)))));
         }
-        let (mut connecting, mut links, mut sessions) = (0, 0, 0);
-        for place in &places.places {
-            match place {
-                Place::Empty => {}
-                Place::Connecting(_) => (connecting, links) = (connecting + 1, links + 1),
-                Place::Ready(link) => {
-                    links += 1;
-                    sessions += link.open_sessions();
-                }
-            }
+        // The timer fires for the deadline of a caller, and for the next attempt to connect.
+        if let Some(due) = waiting.next_due() {
+            let due = links.retry_due(now).map_or(due, |retry| retry.min(due));
+            todo.due = Some(due).filter(|due| timer.as_ref().is_none_or(|armed| armed.at > *due));
         }
-        let demand = sessions + places.waiting.len();
-        let at_a_time = if places.retry.is_failing() { 1 } else { self.options.max_connecting };
-        let Places { places, next, .. } = places;
-        let empty = places.iter_mut().filter(|place| matches!(place, Place::Empty));
-        for place in empty {
-            if links >= demand || connecting >= at_a_time {
-                break;
-            }
-            *place = Place::Connecting(*next);
-            todo.connect.push(*next);
-            *next += 1;
-            (connecting, links) = (connecting + 1, links + 1);
-        }
-    }
-
-    /// Time of the next timeout: a caller's deadline, or the next attempt to connect. `None` if the
-    /// timer fires early enough.
-    fn next_look(places: &mut Places, now: Instant) -> Option<Instant> {
-        if places.waiting.is_empty() {
-            places.next_due = None;
-            return None;
-        }
-        let due = places.next_due.into_iter().chain(places.retry.due(now)).min()?;
-        let armed = places.timer.as_ref().is_some_and(|armed| armed.at <= due);
-        (!armed).then_some(due)
     }
 
     /// Sets the timer. Called without the lock: if the runtime has ended, this serves the waiting
@@ -290,49 +194,15 @@ impl Fleet {
         let group = self.handle.group_here();
         let timer = after(group, Class::InProgress, delay, Box::new(move || look.fire()));
         let mut armed = Some(Armed { at: now + delay, _timer: timer, done: Arc::clone(&done) });
-        let mut places = lock(&self.places);
-        let earlier = places.timer.as_ref().is_some_and(|other| other.at <= now + delay);
+        let mut inner = lock(&self.inner);
+        let earlier = inner.timer.as_ref().is_some_and(|other| other.at <= now + delay);
         // If the timer is done already, its owner takes the lock before or after this, and acts on
         // the time.
         if !earlier && !done.load(Ordering::Relaxed) {
-            armed = std::mem::replace(&mut places.timer, armed);
+            armed = std::mem::replace(&mut inner.timer, armed);
         }
-        drop(places);
+        drop(inner);
         drop(armed);
-    }
-
-    /// Fails all waiting callers: after the end of the runtime no connection can be made, and no
-    /// timer fires.
-    fn runtime_ended(self: &Arc<Self>) {
-        let mut places = lock(&self.places);
-        places.timer = None;
-        let mut todo = Todo::default();
-        for (ticket, waiting) in std::mem::take(&mut places.waiting) {
-            let closed = Err(Error::not_sent(ErrorKind::Closed));
-            todo.served.push((ticket, waiting.receiver, closed));
-        }
-        drop(places);
-        self.follow(todo, None);
-    }
-
-    fn handle_timeout(self: &Arc<Self>) {
-        let now = clock::now();
-        let mut places = lock(&self.places);
-        places.timer = None;
-        let mut todo = Todo::default();
-        if places.next_due.is_some_and(|due| due <= now) {
-            let late = places.waiting.iter().filter(|(_, waiting)| waiting.deadline <= now);
-            let late: Vec<u64> = late.map(|(&ticket, _)| ticket).collect();
-            for ticket in late {
-                let Some(waiting) = places.waiting.remove(&ticket) else { continue };
-                let error = places.too_late(&waiting, now);
-                todo.served.push((ticket, waiting.receiver, Err(error)));
-            }
-            places.next_due = places.waiting.values().map(|waiting| waiting.deadline).min();
-        }
-        todo.add(self.settle(&mut places, now));
-        drop(places);
-        self.follow(todo, None);
     }
 
     /// Takes the actions, without the lock. The callback of the caller `here` may run on this
@@ -340,11 +210,11 @@ impl Fleet {
     fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
         let mut own = None;
         let mut calls = false;
-        for (ticket, receiver, result) in todo.served {
-            match receiver {
+        for (caller, result) in todo.served {
+            match caller.receiver {
                 // The thread waits until it gets a result, so the send succeeds.
                 Receiver::Thread(sender) => drop(sender.send(result)),
-                Receiver::Call(code) if here == Some(ticket) => own = Some((code, result)),
+                Receiver::Call(code) if here == Some(caller.ticket) => own = Some((code, result)),
                 Receiver::Call(code) => {
                     self.calls.add(Box::new(move || code(result)));
                     calls = true;
@@ -367,40 +237,12 @@ impl Fleet {
             code(result);
         }
     }
+}
 
-    /// Closes the client: it gives out no more sessions, and ends the open ones.
-    pub(super) fn close(self: &Arc<Self>) {
-        let mut places = lock(&self.places);
-        places.closed = true;
-        let links = places.take_links();
-        let todo = self.settle(&mut places, clock::now());
-        drop(places);
-        self.follow(todo, None);
-        links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
-    }
-
-    pub(super) fn status(&self) -> Status {
-        let places = lock(&self.places);
-        let leaving = places.leaving.iter().map(|link| ConnectionStatus {
-            phase: ConnectionPhase::Leaving,
-            ..ConnectionStatus::of(link)
-        });
-        let connections = places.places.iter().map(|place| match place {
-            Place::Empty => ConnectionStatus::default(),
-            Place::Connecting(_) => ConnectionStatus {
-                phase: ConnectionPhase::Connecting,
-                ..ConnectionStatus::default()
-            },
-            Place::Ready(link) => ConnectionStatus::of(link),
-        });
-        Status {
-            connections: connections.chain(leaving).collect(),
-            waiting: places.waiting.len(),
-            connected: places.connected,
-            failed: places.failed,
-            refused: places.refused,
-            last_error: places.last_error.clone(),
-        }
+impl Todo {
+    fn fail_all(&mut self, waiting: &mut Waiting, error: &Error) {
+        let callers = std::iter::from_fn(|| waiting.pop());
+        self.served.extend(callers.map(|caller| (caller, Err(error.clone()))));
     }
 }
 
@@ -438,108 +280,9 @@ impl Drop for Look {
     }
 }
 
-impl Todo {
-    fn add(&mut self, other: Self) {
-        self.served.extend(other.served);
-        self.connect.extend(other.connect);
-        self.due = other.due;
-    }
-}
-
-impl Places {
-    fn place_of(&mut self, number: u64) -> Option<&mut Place> {
-        self.places.iter_mut().find(|place| match place {
-            Place::Empty => false,
-            Place::Connecting(other) => *other == number,
-            Place::Ready(link) => link.number == number,
-        })
-    }
-
-    /// Forgets failures after connections that have lasted.
-    fn see(&mut self, now: Instant, options: &Options) {
-        for place in &self.places {
-            if let Place::Ready(link) = place {
-                self.retry.see(link.since, now, options);
-            }
-        }
-    }
-
-    /// Takes the places of connections whose servers shut down.
-    fn let_go(&mut self, now: Instant, options: &Options) {
-        let Self { places, leaving, retry, .. } = self;
-        for place in places {
-            if let Place::Ready(link) = place
-                && link.is_leaving()
-            {
-                // A proxy may pass on 1053 of another server at each login. The client must not
-                // connect in a loop.
-                if !Retry::has_lasted(link.since, now, options) {
-                    retry.fail(now, options, random());
-                }
-                leaving.push(Arc::clone(link));
-                *place = Place::Empty;
-            }
-        }
-    }
-
-    fn least_loaded(&self, limit: usize) -> Option<Arc<Link>> {
-        let ready = self.places.iter().filter_map(|place| match place {
-            Place::Ready(link) if link.is_ready() => Some((link.open_sessions(), link)),
-            _ => None,
-        });
-        let (sessions, link) = ready.min_by_key(|&(sessions, _)| sessions)?;
-        (sessions < limit).then(|| Arc::clone(link))
-    }
-
-    fn take_links(&mut self) -> Vec<Arc<Link>> {
-        let leaving = std::mem::take(&mut self.leaving);
-        let links = self.places.iter_mut().filter_map(|place| {
-            match std::mem::replace(place, Place::Empty) {
-                Place::Ready(link) => Some(link),
-                Place::Connecting(number) => {
-                    *place = Place::Connecting(number);
-                    None
-                }
-                Place::Empty => None,
-            }
-        });
-        leaving.into_iter().chain(links).collect()
-    }
-
-    /// Error of a caller that has waited too long.
-    fn too_late(&self, waiting: &Waiting, now: Instant) -> Error {
-        let waited = now.duration_since(waiting.since);
-        match &self.last_error {
-            Some(error) if self.failing => as_connect(error),
-            _ => Error::not_sent(ErrorKind::Deadline(Stage::Session(waited))),
-        }
-    }
-}
-
-/// Error of a caller without a session: the reason why there is no connection.
-fn as_connect(error: &Error) -> Error {
-    match error.kind() {
-        kind @ (ErrorKind::Connect(_)
-        | ErrorKind::Login(_)
-        | ErrorKind::Deadline(_)
-        | ErrorKind::Closed
-        | ErrorKind::Protocol(_)) => Error::not_sent(kind.clone()),
-        other => Error::not_sent(ErrorKind::Connect(other.to_string().into())),
-    }
-}
-
-/// Random number from 0 up to but not including 1; 0.5 if the system has no random numbers.
-fn random() -> f64 {
-    let mut bytes = [0; 8];
-    match random::fill(&mut bytes) {
-        Ok(()) => (u64::from_le_bytes(bytes) >> 11) as f64 / (1_u64 << 53) as f64,
-        Err(_) => 0.5,
-    }
-}
-
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let links = self.places.get_mut().map(Places::take_links).unwrap_or_default();
+        let links = self.inner.get_mut().map(|inner| inner.links.take()).unwrap_or_default();
         links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
     }
 }
@@ -550,69 +293,6 @@ impl fmt::Debug for Fleet {
     }
 }
 
-/// State of a client.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Status {
-    /// State of each possible connection, and behind them of each whose server shuts down.
-    pub connections: Vec<ConnectionStatus>,
-    /// Number of callers that wait for a session.
-    pub waiting: usize,
-    /// Number of callers refused because [`max_waiting`](super::Options::max_waiting) callers waited.
-    pub refused: u64,
-    /// Number of connections whose login succeeded.
-    pub connected: u64,
-    /// Number of failed attempts to connect.
-    pub failed: u64,
-    /// Error of the last failed attempt.
-    pub last_error: Option<Error>,
-}
-
-/// State of one connection of a client.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct ConnectionStatus {
-    /// Phase of the connection.
-    pub phase: ConnectionPhase,
-    /// Number of its sessions.
-    pub sessions: usize,
-    /// Number of its unanswered requests.
-    pub outstanding: usize,
-    /// Errors of the server that answer no request and end no session. Causes are late credit, and
-    /// a probe that an old server does not know.
-    pub stray_errors: u64,
-    /// Time since the attempt to connect began.
-    pub age: Option<Duration>,
-}
-
-impl ConnectionStatus {
-    fn of(link: &Link) -> Self {
-        let is_leaving = link.is_leaving();
-        Self {
-            phase: if is_leaving { ConnectionPhase::Leaving } else { ConnectionPhase::Ready },
-            sessions: link.open_sessions(),
-            outstanding: link.outstanding(),
-            stray_errors: link.stray_errors(),
-            age: Some(clock::since(link.since)),
-        }
-    }
-}
-
-/// Phase of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectionPhase {
-    /// The connection is not needed, or the last attempt failed.
-    #[default]
-    Absent,
-    /// The connection is being established or logs in.
-    Connecting,
-    /// The connection carries sessions.
-    Ready,
-    /// The server shuts down. The connection ends with its last session.
-    Leaving,
-}
-
 #[cfg(all(test, feature = "internal"))]
 mod tests {
     use std::os::linux::net::SocketAddrExt;
@@ -620,6 +300,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::client::error::Stage;
     use crate::config::Config;
     use crate::runtime::Simulated;
 
@@ -650,7 +331,7 @@ mod tests {
         let (here, also) = (Arc::clone(&fleet), Arc::clone(&told));
         clock::at_each_look(move || {
             // The first caller waits and has not set the timer yet.
-            let waits = here.places.try_lock().is_ok_and(|places| places.waiting.len() == 1);
+            let waits = here.inner.try_lock().is_ok_and(|inner| inner.waiting.len() == 1);
             if waits {
                 open(&here, now + SECOND, &also);
             }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::exchange::{Asked, Watcher};
 use super::options::Options;
 use super::request::Request;
+use super::slot::{Asked, Watcher};
 use super::state::State;
 use crate::codec::frame::{Dialect, Frame, Header};
 use crate::codec::limits::Limits;
@@ -85,20 +85,19 @@ impl Fuzzed {
             }
             (3, ..) => {
                 let kind = if some > 127 { Asked::Statement } else { Asked::Timestamps };
-                let session = self.state.open_once(kind);
                 let wire = Request::sql("select 1").into_wire(None);
-                let seq = self.state.ask(session, kind, wire, self.now + Duration::from_secs(1));
-                self.asked.extend(seq.ok().map(|seq| (session, seq)));
+                let due = self.now + Duration::from_secs(1);
+                self.asked.extend(self.state.ask_once(kind, wire, due));
             }
             (4, _, Some(index)) => self.take(index),
             (5, _, Some(index)) => {
                 let (session, seq) = self.asked.swap_remove(index);
-                self.state.abandon(session, seq);
+                drop(self.state.abandon(session, seq));
             }
             (6, _, Some(index)) => {
                 let (session, seq) = self.asked[index];
                 let watcher = Watcher::Call(Box::new(|| ()));
-                self.state.watch(session, seq, some, watcher);
+                drop(self.state.watch(session, seq, some, watcher));
             }
             (7, Some(session), _) => self.state.cancel(session),
             (8, Some(session), _) => {
@@ -136,7 +135,7 @@ impl Fuzzed {
     }
 
     fn look(&mut self) {
-        drop((self.state.take_events(), self.state.take_unwanted()));
+        drop(self.state.take_events());
         let (out, limits) = (self.state.take_out(), Limits::default());
         let mut rest = &out[..];
         while let Some((frame, bytes)) =

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::calls::Calls;
 use super::error::{Error, ErrorKind};
-use super::exchange::Watcher;
 use super::fleet::Fleet;
 use super::options::Options;
+use super::slot::Watcher;
 use super::state::State;
 use crate::net::{
     Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Hold, Input, Protocol,
@@ -52,7 +52,6 @@ struct Inner {
 #[derive(Default)]
 struct After {
     events: Vec<Watcher>,
-    unwanted: Vec<Watcher>,
     close: Option<(Connection, String)>,
     ready: bool,
     lost: bool,
@@ -128,26 +127,6 @@ impl Link {
         self.look_at(|state| state.lost().cloned())
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        self.look_at(State::is_ready)
-    }
-
-    pub(super) fn is_leaving(&self) -> bool {
-        self.look_at(State::is_leaving)
-    }
-
-    pub(super) fn open_sessions(&self) -> usize {
-        self.look_at(State::open_sessions)
-    }
-
-    pub(super) fn outstanding(&self) -> usize {
-        self.look_at(State::outstanding)
-    }
-
-    pub(super) fn stray_errors(&self) -> u64 {
-        self.look_at(State::stray_errors)
-    }
-
     /// Opens a session. The server learns of it with the first request.
     pub(super) fn open(&self) -> Option<u64> {
         lock(&self.inner).state.try_open()
@@ -179,7 +158,6 @@ impl Link {
         inner.state.end_if_done();
         let mut after = After {
             events: inner.state.take_events(),
-            unwanted: inner.state.take_unwanted(),
             freed: inner.state.take_freed(),
             ..After::default()
         };
@@ -234,7 +212,6 @@ impl Link {
             conn.close(reason);
         }
         drop(after.dropped);
-        drop(after.unwanted);
         let mut calls = false;
         for event in after.events {
             match event {
@@ -261,43 +238,42 @@ impl Link {
     /// Sets the timer for the next timeout of the state.
     fn arm(self: &Arc<Self>, inner: &mut Inner, now: Instant) {
         let Some(due) = inner.state.poll_timeout() else { return };
-        let Some(group) = self.group.get() else { return };
         if inner.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
             return;
         }
-        inner.timer = None;
-        let link = Arc::downgrade(self);
         let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
-        let expected = now + delay;
-        let look = move || {
-            let Some(link) = link.upgrade() else { return };
-            let now = clock::now();
-            if is_late(expected, now) {
+        self.set_timer(inner, now, delay, move |link| {
+            let fired = clock::now();
+            if is_late(now + delay, fired) {
                 // Input that arrived in time may still be in the socket. It is handled first.
-                return link.look_again(now);
+                link.set_timer(&mut lock(&link.inner), fired, SECOND_LOOK, Self::act_on_time);
+            } else {
+                link.act_on_time();
             }
-            link.act_on_time();
+        });
+    }
+
+    fn set_timer(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        now: Instant,
+        delay: Duration,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let Some(group) = self.group.get() else { return };
+        let link = Arc::downgrade(self);
+        let look = move || {
+            if let Some(link) = link.upgrade() {
+                code(&link);
+            }
         };
-        let timer = after(group, Class::InProgress, delay, Box::new(look));
-        inner.timer = Some((expected, timer));
+        inner.timer = None;
+        inner.timer = Some((now + delay, after(group, Class::InProgress, delay, Box::new(look))));
     }
 
     fn act_on_time(self: &Arc<Self>) {
         lock(&self.inner).timer = None;
         self.act(State::handle_timeout);
-    }
-
-    /// Handles the timeout after the workers had time to read the socket.
-    fn look_again(self: &Arc<Self>, now: Instant) {
-        let Some(group) = self.group.get() else { return };
-        let link = Arc::downgrade(self);
-        let look = move || {
-            if let Some(link) = link.upgrade() {
-                link.act_on_time();
-            }
-        };
-        let timer = after(group, Class::InProgress, SECOND_LOOK, Box::new(look));
-        lock(&self.inner).timer = Some((now + SECOND_LOOK, timer));
     }
 }
 
@@ -380,8 +356,8 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::client::exchange::Asked;
     use crate::client::request::Request;
+    use crate::client::slot::Asked;
     use crate::config::Config;
     use crate::net::{Address, Served};
     use crate::runtime::Simulated;
@@ -411,10 +387,9 @@ mod tests {
     }
 
     fn ask_within(state: &mut State, limit: Duration) {
-        let session = state.open_once(Asked::Statement);
         let wire = Request::sql("select 1").into_wire(None);
         let due = Instant::now() + limit;
-        state.ask(session, Asked::Statement, wire, due).expect("it lives");
+        state.ask_once(Asked::Statement, wire, due).expect("it lives");
     }
 
     /// A link whose server reads nothing by itself.

@@ -77,7 +77,7 @@ fn prove(challenge: &[u8], options: &Options) -> Result<Vec<u8>, String> {
         return Err("an empty challenge".into());
     }
     let challenge = Challenge::parse(challenge).map_err(|error| error.to_string())?;
-    let proof = challenge.prove(options.password.as_bytes(), MAX_ROUNDS);
+    let proof = challenge.prove(options.password.0.as_bytes(), MAX_ROUNDS);
     let proof = proof.map_err(|error| error.to_string())?;
     Reply::new(options.user.as_bytes(), proof).encode().map_err(|error| error.to_string())
 }

@@ -52,6 +52,7 @@ mod fleet;
 pub(crate) mod fuzzed;
 mod joined;
 mod link;
+mod links;
 mod login;
 mod options;
 mod pending;
@@ -60,25 +61,29 @@ mod retry;
 mod session;
 #[cfg(feature = "internal")]
 pub(crate) mod simulated;
+mod slot;
 mod state;
+mod status;
+mod waiting;
 
 pub use answer::{Answer, Piece, Row, Summary};
 pub use error::{Error, ErrorKind, Fate, ServerError, Stage};
-pub use fleet::{ConnectionPhase, ConnectionStatus, Status};
 pub use options::{Options, OptionsError};
 pub use pending::Pending;
 pub use request::Request;
 pub use session::{Canceller, Session};
+pub use status::{ConnectionPhase, ConnectionStatus, Status};
 
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use exchange::Asked;
-use fleet::{Fleet, Receiver};
+use fleet::Fleet;
 use link::Link;
 use pending::Outstanding;
 use request::Wire;
+use slot::Asked;
+use waiting::Receiver;
 
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::tso::GetTso;
@@ -159,7 +164,7 @@ impl Client {
         let timeout = request.timeout.unwrap_or(self.fleet.options.request_timeout);
         let wire = request.into_wire(None);
         let link = self.some_link()?;
-        self.ask_once(link, Asked::Statement, wire, timeout)?.wait()
+        Pending(self.ask_once(link, Asked::Statement, wire, timeout)?).wait()
     }
 
     /// Returns the first of `count` consecutive timestamps.
@@ -169,9 +174,8 @@ impl Client {
     /// Errors of [`session`](Self::session), and errors of the server.
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
         let link = self.some_link()?;
-        let pending = self.ask_timestamps(link, count)?;
         // The answer is one frame, so it is complete or absent.
-        answer::timestamp(&pending.into_outstanding().wait())
+        answer::timestamp(&self.ask_timestamps(link, count)?.wait())
     }
 
     /// Like [`timestamps`](Self::timestamps), but calls `code` with the result, and no thread
@@ -197,18 +201,15 @@ impl Client {
         count: u32,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
-        let outstanding = match self.ask_timestamps(link, count) {
-            Ok(pending) => pending.into_outstanding(),
-            Err(error) => return code(Err(error)),
-        };
-        let link = Arc::clone(&outstanding.link);
-        let (session, seq) = (outstanding.session, outstanding.seq);
-        let call = move || code(answer::timestamp(&outstanding.take()));
-        let watcher = exchange::Watcher::Call(Box::new(call));
-        link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
+        match self.ask_timestamps(link, count) {
+            Ok(outstanding) => {
+                outstanding.then(usize::MAX, |_, taken| code(answer::timestamp(&taken)));
+            }
+            Err(error) => code(Err(error)),
+        }
     }
 
-    fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Pending, Error> {
+    fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Outstanding, Error> {
         let batch_count = i32::try_from(count).unwrap_or(i32::MAX);
         let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
         let wire = Wire { message, again: None, has_rows: false };
@@ -221,16 +222,10 @@ impl Client {
         asked: Asked,
         wire: Wire,
         timeout: Duration,
-    ) -> Result<Pending, Error> {
+    ) -> Result<Outstanding, Error> {
         let deadline = deadline(timeout);
-        let asked = link.act(|state, _| {
-            let session = state.open_once(asked);
-            state.ask(session, asked, wire, deadline).map(|seq| (session, seq))
-        });
-        let (session, seq) = asked?;
-        let outstanding =
-            Outstanding { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
-        Ok(Pending { at: Some(outstanding) })
+        let asked = link.act(|state, _| state.ask_once(asked, wire, deadline))?;
+        Ok(Outstanding::new(link, asked, deadline, Arc::clone(&self.fleet)))
     }
 
     /// Returns a ready connection. Waits for one.

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::error::Error;
-use super::exchange::Watcher;
+use super::exchange::Taken;
 use super::fleet::Fleet;
 use super::link::Link;
-use super::state::Taken;
+use super::slot::Watcher;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
@@ -20,35 +20,31 @@ use crate::sys::clock;
 /// thread. If it is dropped, the client interrupts the request and discards its answer. The session
 /// runs no other request before that answer has arrived.
 #[must_use = "dropped, the answer is thrown away"]
-pub struct Pending {
-    pub(super) at: Option<Outstanding>,
-}
+pub struct Pending(pub(super) Outstanding);
 
-/// An outstanding answer: connection, session and number of its request.
+/// An outstanding answer. If it is dropped before its result was taken, the request is abandoned.
 pub(super) struct Outstanding {
-    pub(super) link: Arc<Link>,
-    pub(super) session: u64,
-    pub(super) seq: u64,
-    pub(super) deadline: Instant,
+    link: Arc<Link>,
+    session: u64,
+    seq: u64,
+    deadline: Instant,
     /// Keeps the connections open while answers are outstanding.
     pub(super) fleet: Arc<Fleet>,
+    /// Set when the result was taken.
+    done: bool,
 }
 
 /// Bytes of an incomplete answer that are worth a call.
 const PIECE_BYTES: usize = 64 << 10;
 
 impl Pending {
-    pub(super) fn into_outstanding(mut self) -> Outstanding {
-        self.at.take().expect("there until it is used")
-    }
-
     /// Waits for the answer, or for its first part. On a worker this is an announced wait.
     ///
     /// # Errors
     ///
     /// Returns the error of the server, or the reason why no answer arrived.
     pub fn wait(self) -> Result<Answer, Error> {
-        let outstanding = self.into_outstanding();
+        let mut outstanding = self.0;
         let taken = outstanding.wait();
         Answer::new(outstanding, taken)
     }
@@ -60,38 +56,39 @@ impl Pending {
     ///
     /// When the client or its runtime ends, `code` gets an error.
     pub fn then(self, code: impl FnOnce(Result<Answer, Error>) + Send + 'static) {
-        let outstanding = self.into_outstanding();
-        let (link, session, seq) =
-            (Arc::clone(&outstanding.link), outstanding.session, outstanding.seq);
-        let call = move || {
-            let taken = outstanding.take();
-            code(Answer::new(outstanding, taken));
-        };
-        let watcher = Watcher::Call(Box::new(call));
-        link.act(|state, _| state.watch(session, seq, PIECE_BYTES, watcher));
+        self.0.then(PIECE_BYTES, |outstanding, taken| code(Answer::new(outstanding, taken)));
     }
 }
 
 impl Outstanding {
+    pub(super) const fn new(
+        link: Arc<Link>,
+        (session, seq): (u64, u64),
+        deadline: Instant,
+        fleet: Arc<Fleet>,
+    ) -> Self {
+        Self { link, session, seq, deadline, fleet, done: false }
+    }
+
     /// Takes the received part of the answer.
-    pub(super) fn take(&self) -> Taken {
-        self.link.act(|state, _| state.take(self.session, self.seq))
+    pub(super) fn take(&mut self) -> Taken {
+        let taken = self.link.act(|state, _| state.take(self.session, self.seq));
+        self.done |= taken.result.is_some();
+        taken
     }
 
     /// Takes the received part of the answer. Waits until there is one.
-    pub(super) fn wait(&self) -> Taken {
+    pub(super) fn wait(&mut self) -> Taken {
         let taken = self.take();
         if !taken.is_nothing() {
             return taken;
         }
         run_as(Wait::Reply, || {
             loop {
-                let (session, seq) = (self.session, self.seq);
-                let watcher = Watcher::Thread(thread::current());
-                self.link.act(|state, _| state.watch(session, seq, 1, watcher));
+                self.watch(1, Watcher::Thread(thread::current()));
                 match self.deadline.checked_duration_since(clock::now()) {
                     Some(left) if !left.is_zero() => thread::park_timeout(left),
-                    _ => self.link.act(|state, _| state.expire(session, seq)),
+                    _ => self.link.act(|state, _| state.expire(self.session, self.seq)),
                 }
                 let taken = self.take();
                 if !taken.is_nothing() {
@@ -103,20 +100,29 @@ impl Outstanding {
 
     /// Calls `code` on a worker when a part of the answer is there.
     pub(super) fn when_more(&self, code: impl FnOnce() + Send + 'static) {
-        let (session, seq) = (self.session, self.seq);
-        let watcher = Watcher::Call(Box::new(code));
-        self.link.act(|state, _| state.watch(session, seq, 1, watcher));
+        self.watch(1, Watcher::Call(Box::new(code)));
     }
 
-    pub(super) fn abandon(&self) {
-        self.link.act(|state, _| state.abandon(self.session, self.seq));
+    /// Calls `code` with what was received, when `least` bytes or the result are there.
+    pub(super) fn then(mut self, least: usize, code: impl FnOnce(Self, Taken) + Send + 'static) {
+        let (link, session, seq) = (Arc::clone(&self.link), self.session, self.seq);
+        let call = move || {
+            let taken = self.take();
+            code(self, taken);
+        };
+        let watcher = Watcher::Call(Box::new(call));
+        drop(link.act(|state, _| state.watch(session, seq, least, watcher)));
+    }
+
+    fn watch(&self, least: usize, watcher: Watcher) {
+        drop(self.link.act(|state, _| state.watch(self.session, self.seq, least, watcher)));
     }
 }
 
-impl Drop for Pending {
+impl Drop for Outstanding {
     fn drop(&mut self) {
-        if let Some(outstanding) = &self.at {
-            outstanding.abandon();
+        if !self.done {
+            drop(self.link.act(|state, _| state.abandon(self.session, self.seq)));
         }
     }
 }

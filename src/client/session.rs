@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::answer::{Answer, Summary};
 use super::deadline;
 use super::error::Error;
-use super::exchange::Asked;
 use super::fleet::Fleet;
 use super::link::Link;
 use super::pending::{Outstanding, Pending};
 use super::request::Request;
+use super::slot::Asked;
 
 /// Session of a server. Its requests run in order, and effects of statements on the session stay.
 ///
@@ -66,14 +66,8 @@ impl Session {
         let wire = request.into_wire(Some(options.window_kib()));
         let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
         let seq = self.link.act(|state, _| state.ask(self.id, asked, wire, deadline))?;
-        let outstanding = Outstanding {
-            link: Arc::clone(&self.link),
-            session: self.id,
-            seq,
-            deadline,
-            fleet: Arc::clone(&self.fleet),
-        };
-        Ok(Pending { at: Some(outstanding) })
+        let (link, fleet) = (Arc::clone(&self.link), Arc::clone(&self.fleet));
+        Ok(Pending(Outstanding::new(link, (self.id, seq), deadline, fleet)))
     }
 
     /// Sends a request and waits for its answer, or for the first part.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::error::{Error, ErrorKind};
-use super::exchange::{Asked, Watcher};
 use super::options::Options;
 use super::request::{Request, Wire};
+use super::slot::{Asked, Watcher};
 use super::state::State;
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::expect;
@@ -121,9 +121,8 @@ impl Connection {
     ///
     /// Returns an error if the request was not sent.
     pub fn ask_once(&mut self, request: Request, due: Instant) -> Result<Asking, Error> {
-        let session = self.state.open_once(Asked::Statement);
         let wire = request.into_wire(None);
-        let seq = self.state.ask(session, Asked::Statement, wire, due)?;
+        let (session, seq) = self.state.ask_once(Asked::Statement, wire, due)?;
         Ok(Asking { session, seq })
     }
 
@@ -133,11 +132,10 @@ impl Connection {
     ///
     /// Returns an error if the request was not sent.
     pub fn ask_time(&mut self, count: i32, due: Instant) -> Result<Asking, Error> {
-        let session = self.state.open_once(Asked::Timestamps);
         let question = GetTso { leader_name: Vec::new(), batch_count: count };
         let message = ClientMessage::GetTso(question);
         let wire = Wire { message, again: None, has_rows: false };
-        let seq = self.state.ask(session, Asked::Timestamps, wire, due)?;
+        let (session, seq) = self.state.ask_once(Asked::Timestamps, wire, due)?;
         Ok(Asking { session, seq })
     }
 
@@ -150,22 +148,21 @@ impl Connection {
     /// Calls `code` when `least` bytes of the answer, or its result, are there.
     pub fn watch(&mut self, asking: Asking, least: usize, code: impl FnOnce() + Send + 'static) {
         let watcher = Watcher::Call(Box::new(code));
-        self.state.watch(asking.session, asking.seq, least, watcher);
+        drop(self.state.watch(asking.session, asking.seq, least, watcher));
     }
 
-    /// Runs due callbacks, and drops those that were replaced.
+    /// Runs due callbacks.
     pub fn tell(&mut self) {
         for event in self.state.take_events() {
             if let Watcher::Call(code) = event {
                 code();
             }
         }
-        drop(self.state.take_unwanted());
     }
 
     /// Abandons the answer.
     pub fn abandon(&mut self, asking: Asking) {
-        self.state.abandon(asking.session, asking.seq);
+        drop(self.state.abandon(asking.session, asking.seq));
     }
 
     /// Interrupts the statement of the session.

@@ -5,10 +5,11 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::client::error::{Error, ErrorKind, Fate};
-use crate::client::exchange::{Asked, Watcher};
+use crate::client::exchange::Taken;
 use crate::client::options::Options;
 use crate::client::request::Request;
-use crate::client::state::{State, Taken};
+use crate::client::slot::{Asked, Watcher};
+use crate::client::state::State;
 use crate::codec::encoder::{Encoder, OutBuffer};
 use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
@@ -24,6 +25,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Bench {
     pub(super) state: State,
     pub(super) now: Instant,
+    /// Watchers that others have replaced.
+    pub(super) replaced: Vec<Watcher>,
 }
 
 /// Message of a client, as far as tests distinguish it.
@@ -65,7 +68,8 @@ impl Bench {
     pub(super) fn connected(options: Options) -> Self {
         options.check().expect("good options");
         let now = Instant::now();
-        let mut bench = Self { state: State::new(Arc::new(options), now), now };
+        let state = State::new(Arc::new(options), now);
+        let mut bench = Self { state, now, replaced: Vec::new() };
         bench.state.handle_connected(now);
         assert_eq!(bench.sent(), [Sent::Start]);
         bench
@@ -170,10 +174,9 @@ impl Bench {
 
     /// Makes a statement in a session of its own.
     pub(super) fn ask_once(&mut self, text: &str) -> (u64, u64) {
-        let session = self.state.open_once(Asked::Statement);
         let wire = Request::sql(text).into_wire(None);
-        let seq = self.state.ask(session, Asked::Statement, wire, self.now + TIMEOUT);
-        (session, seq.expect("it lives"))
+        let asked = self.state.ask_once(Asked::Statement, wire, self.now + TIMEOUT);
+        asked.expect("it lives")
     }
 
     pub(super) fn close(&mut self, session: u64) {
@@ -215,7 +218,7 @@ impl Bench {
     pub(super) fn watch(&mut self, session: u64, seq: u64) -> Told {
         let (give, told) = mpsc::channel();
         let watcher = Watcher::Call(Box::new(move || give.send(()).expect("the test listens")));
-        self.state.watch(session, seq, usize::MAX, watcher);
+        self.replaced.extend(self.state.watch(session, seq, usize::MAX, watcher));
         Told(told)
     }
 

@@ -239,7 +239,7 @@ impl Simulation {
             34..60 if !self.open.is_empty() => self.take(some),
             60..63 if !self.open.is_empty() => {
                 let open = self.open.swap_remove(some);
-                self.bench.state.abandon(open.session, open.seq);
+                drop(self.bench.state.abandon(open.session, open.seq));
                 self.outcomes += 1;
             }
             63..65 if !self.sessions.is_empty() => self.bench.state.cancel(self.sessions[which]),

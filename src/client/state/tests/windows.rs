@@ -90,7 +90,7 @@ fn who_watches_for_more_than_a_window_is_told_of_a_stop() {
 #[test]
 fn an_answer_that_is_thrown_away_is_granted_what_it_needs_to_end() {
     let (mut bench, session, seq) = bench();
-    bench.state.abandon(session, seq);
+    drop(bench.state.abandon(session, seq));
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
     rows(&mut bench, session, WINDOW);
     stop(&mut bench, session);
@@ -192,7 +192,7 @@ fn an_answer_given_up_is_granted_its_rows_if_a_wanted_statement_was_sent_behind_
     let _ = bench.sent();
     rows(&mut bench, session, WINDOW);
     stop(&mut bench, session);
-    bench.state.abandon(session, seq);
+    drop(bench.state.abandon(session, seq));
     assert_eq!(bench.sent(), [Sent::Offer(session)], "a kill could reach the one behind");
     rows(&mut bench, session, WINDOW);
     stop(&mut bench, session);
