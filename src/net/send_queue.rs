@@ -19,9 +19,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::close::CloseReason;
-use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
+use super::conn::{ABORT, Conn, FLUSHED, RESUME, WRITABLE};
 use super::connection::Connection;
 use super::cork;
+use super::phase::Phase;
 use super::pieces::{Chunk, Pieces};
 use crate::runtime::{Excuse, guard, leaves_room};
 use crate::stats::Counter;
