@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::close::CloseReason;
 use super::conn::{ABORT, Conn};
+use crate::sync::mutant::mutant;
 use crate::sync::runner::Marks;
 use crate::sync::shim::atomic::Ordering;
 use crate::sync::shim::lock;
@@ -108,7 +109,9 @@ impl Conn {
     }
 
     fn note_close(&self, reason: CloseReason) {
-        lock(&self.reason).get_or_insert(reason);
+        let mut noted = lock(&self.reason);
+        mutant!(noted.get_or_insert(reason), LastReasonCounts => noted.insert(reason));
+        drop(noted);
         self.advance_to_closing();
     }
 }
