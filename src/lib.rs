@@ -233,6 +233,22 @@ mod runtime {
     mod work {
         pub(crate) trait Work: Send + Sync {}
     }
+
+    pub(crate) use crate::net::conn::{Excuse, guard, leaves_room};
+}
+
+#[cfg(all(feature = "server", target_os = "linux", loom))]
+#[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
+mod net {
+    mod close;
+    /// Stands in for the connection and its group.
+    #[path = "send_queue/stand_in.rs"]
+    pub(crate) mod conn;
+    mod phase;
+    mod pieces;
+    mod send_queue;
+
+    use conn::{connection, cork};
 }
 
 #[cfg(all(feature = "server", target_os = "linux", loom))]

@@ -10,6 +10,7 @@ use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::extensions::Extensions;
 use super::handler::Erased;
+use super::phase::Phase;
 use super::receive::{self, Recv};
 use super::send_queue::{Outbound, TellDrained};
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
@@ -35,7 +36,7 @@ pub(super) struct Conn {
     parts: Option<Parts>,
     /// Set before the connection is published.
     token: OnceLock<Token>,
-    phase: AtomicU8,
+    pub(super) phase: AtomicU8,
     /// A [`Class`].
     class: AtomicU8,
     /// Each hold of it is a request in progress beyond `received`.
@@ -97,49 +98,6 @@ pub(super) const HOLDS_DONE: Marks = Marks::bit(FIRST_OWN_MARK + 7);
 pub(super) const NOTIFIED: Marks = Marks::bit(FIRST_OWN_MARK + 8);
 /// The user has resumed reading.
 pub(super) const UNPAUSED: Marks = Marks::bit(FIRST_OWN_MARK + 9);
-
-/// Part of a connection's state that all threads may read. The receiving side owns the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum Phase {
-    /// No event has been handled yet.
-    Opening,
-    Open,
-    /// Half-closed by the user: no new send begins. Reading goes on.
-    HalfClosing,
-    /// Half-closed, and all bytes have left. Set by the sending side.
-    HalfClosed,
-    /// The connection ends: no new send begins.
-    Closing,
-    /// Nothing leaves any more: all bytes have left, or the socket has failed. Set by the sending
-    /// side.
-    Shut,
-    Closed,
-}
-
-impl Phase {
-    const fn from_u8(phase: u8) -> Self {
-        match phase {
-            0 => Self::Opening,
-            1 => Self::Open,
-            2 => Self::HalfClosing,
-            3 => Self::HalfClosed,
-            4 => Self::Closing,
-            5 => Self::Shut,
-            _ => Self::Closed,
-        }
-    }
-
-    /// Returns true if a new send may begin.
-    pub(super) fn sends(self) -> bool {
-        self < Self::HalfClosing
-    }
-
-    /// Returns true if nothing leaves any more.
-    pub(super) fn is_shut(self) -> bool {
-        self == Self::HalfClosed || self >= Self::Shut
-    }
-}
 
 impl Conn {
     /// Makes the state for a socket and registers the socket. From then on the connection is
@@ -288,47 +246,6 @@ impl Conn {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
-        Phase::from_u8(self.phase.load(Ordering::Acquire))
-    }
-
-    /// Moves to a later phase. Returns the phase before.
-    pub(super) fn advance(&self, to: Phase) -> Phase {
-        Phase::from_u8(self.phase.fetch_max(to as u8, Ordering::AcqRel))
-    }
-
-    /// Half-closes: no new send begins. The end of the stream follows the bytes sent before.
-    pub(super) fn half_close(self: &Arc<Self>) {
-        // Before the connection is open, `open` does the rest: to shut down a socket that connects
-        // would end the attempt.
-        if self.advance(Phase::HalfClosing) == Phase::Open {
-            self.tell_when_flushed();
-        }
-    }
-
-    /// Moves to `Closing`, or to `Shut` if all bytes have left already.
-    pub(super) fn advance_to_closing(&self) {
-        // An error means that the connection is closing already.
-        let _ = self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
-            match Phase::from_u8(phase) {
-                Phase::HalfClosed => Some(Phase::Shut as u8),
-                phase if phase < Phase::Closing => Some(Phase::Closing as u8),
-                _ => None,
-            }
-        });
-    }
-
-    /// Notes that all bytes have left and no later ones will: the phase was `HalfClosing` or `Closing`.
-    pub(super) fn advance_to_shut(&self) {
-        let _ = self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
-            match Phase::from_u8(phase) {
-                Phase::HalfClosing => Some(Phase::HalfClosed as u8),
-                Phase::Closing => Some(Phase::Shut as u8),
-                _ => None,
-            }
-        });
-    }
-
     /// Returns true while the user has paused reading.
     pub(super) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed)
@@ -367,25 +284,6 @@ impl Conn {
 
     pub(super) fn count(&self, counter: Counter, n: u64) {
         self.group.count(counter, n);
-    }
-
-    /// Asks the receiving side to end the connection in the way that `mark` says. If several callers
-    /// give a reason, the first one counts.
-    pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
-        self.note_close(reason);
-        self.notify_recv(mark);
-    }
-
-    /// Asks the receiving side to end the connection at once, because its backlog will not leave. A
-    /// callback may wait for that.
-    pub(super) fn break_off(self: &Arc<Self>, reason: CloseReason) {
-        self.note_close(reason);
-        self.notify_recv_and_callback(ABORT);
-    }
-
-    fn note_close(&self, reason: CloseReason) {
-        lock(&self.reason).get_or_insert(reason);
-        self.advance_to_closing();
     }
 
     /// Leaves marks for the receiving side. If it does not run, it runs as a task.

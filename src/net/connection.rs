@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::address::{Address, Credentials};
 use super::close::Close;
-use super::conn::{CLOSE, Conn, NOTIFIED, Phase};
+use super::conn::{CLOSE, Conn, NOTIFIED};
+use super::phase::Phase;
 use super::pieces::Pieces;
 use super::send_queue::Sent;
 use crate::runtime::{Class, Group};

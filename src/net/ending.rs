@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason, HalfClose};
-use super::conn::{Phase, READABLE};
+use super::conn::READABLE;
+use super::phase::Phase;
 use super::receive::{Ending, Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard, log_some};

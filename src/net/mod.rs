@@ -45,6 +45,7 @@ mod extensions;
 mod handler;
 mod listener;
 mod options;
+mod phase;
 mod pieces;
 mod read_buf;
 mod receive;

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{
-    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, Phase, READABLE, RESUME, UNPAUSED,
+    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, READABLE, RESUME, UNPAUSED,
     WRITABLE,
 };
 use super::connection::Connection;
 use super::handler::Handler;
 use super::options::FullBacklog;
+use super::phase::Phase;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, leaves_room};

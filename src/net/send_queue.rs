@@ -19,12 +19,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::close::CloseReason;
-use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
+use super::conn::{ABORT, Conn, FLUSHED, RESUME, WRITABLE};
 use super::connection::Connection;
 use super::cork;
+use super::phase::Phase;
 use super::pieces::{Chunk, Pieces};
 use crate::runtime::{Excuse, guard, leaves_room};
 use crate::stats::Counter;
+use crate::sync::mutant::mutant;
 use crate::sync::runner::{Ended, Marks, ROUNDS, Running};
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -158,7 +160,7 @@ impl Conn {
         let mut inbox = lock(&self.inbox);
         // Checked under the lock, as in `shut_if_empty`: bytes left before the end are sent before
         // it.
-        if self.phase().is_shut() {
+        if mutant!(self.phase().is_shut(), LeaveAfterShut => false) {
             return None;
         }
         if corked {
@@ -234,7 +236,7 @@ impl Conn {
     ) -> Sent {
         let before = out.backlog.len();
         let phase = self.phase();
-        if marks.has(DISCARD) || phase.is_shut() {
+        if marks.has(DISCARD) || mutant!(phase.is_shut(), SendAfterShut => false) {
             self.drop_backlog(out);
             if phase < Phase::Closed {
                 self.tell_waiting(out, marks);
@@ -377,7 +379,8 @@ impl Conn {
             self.notify_recv_and_callback(RESUME);
         }
         out.closer_waits |= marks.has(CLOSER_WAITS);
-        if out.closer_waits && out.backlog.is_empty() && self.shut_if_empty() {
+        let has_left = mutant!(out.backlog.is_empty(), ShutBeforeBacklog => true);
+        if out.closer_waits && has_left && self.shut_if_empty() {
             out.closer_waits = false;
             if self.phase() == Phase::HalfClosed {
                 // An error means that the peer is gone, which the receiving side notices.
@@ -391,10 +394,11 @@ impl Conn {
     /// that sender, or the end of its cork, leads to another turn.
     fn shut_if_empty(&self) -> bool {
         let inbox = lock(&self.inbox);
-        if inbox.is_empty() {
+        let is_empty = mutant!(inbox.is_empty(), ShutWithoutLook => true);
+        if is_empty {
             self.advance_to_shut();
         }
-        inbox.is_empty()
+        is_empty
     }
 
     fn drop_backlog(self: &Arc<Self>, out: &mut Outbound) {
@@ -537,6 +541,9 @@ impl Backlog {
         *self = Self::default();
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(test)]
 mod tests {

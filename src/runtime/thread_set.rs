@@ -250,3 +250,41 @@ impl ThreadSet {
         !stays
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn free(threads: &ThreadSet, kind: ThreadKind) -> usize {
+        match kind {
+            ThreadKind::Reserve => threads.free_reserve(),
+            ThreadKind::Base | ThreadKind::Worker => threads.free(),
+        }
+    }
+
+    /// If the watchdog and the wait both counted, one thread too few would be free during the wait.
+    #[test]
+    fn a_worker_that_is_stuck_and_waits_counts_once() {
+        for kind in [ThreadKind::Base, ThreadKind::Worker, ThreadKind::Reserve] {
+            let threads = ThreadSet::new(2, Instant::now());
+            threads.counts.workers.store(2, Ordering::Relaxed);
+            threads.counts.active.store(2, Ordering::Relaxed);
+            let slot = &threads.slots[threads.occupy(kind)];
+            let stuck = || threads.note_stuck(slot, kind);
+            let stall = || assert!(!threads.begin_stall(kind, slot), "it has no permit");
+            let steps: [&[&dyn Fn()]; 3] = [&[&stuck, &stall], &[&stall, &stuck], &[&stuck]];
+            for steps in steps {
+                slot.state.run(false);
+                for step in steps {
+                    step();
+                    assert_eq!(free(&threads, kind), 1, "{kind:?}");
+                }
+                if slot.state.get() == WorkerState::Stalled {
+                    threads.end_stall(kind);
+                }
+                threads.go_on(slot);
+                assert_eq!(free(&threads, kind), 2, "{kind:?}");
+            }
+        }
+    }
+}

@@ -122,6 +122,12 @@ mod making {
         RoomWithoutLock,
         StarveWithoutFence,
         CloseWithoutFence,
+        // Send beside a close
+        LeaveAfterShut,
+        SendAfterShut,
+        ShutWithoutLook,
+        ShutBeforeBacklog,
+        LastReasonCounts,
         // Notification of a relay
         NotifyRelaxed,
         ClearBehindTheFrames,

@@ -294,6 +294,15 @@ fn peers_that_never_read_hold_bounded_memory_and_no_worker() {
     }
 }
 
+/// Sets its flag when dropped, also if the test fails, so that the scope can end.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn peers_that_never_read_are_closed_after_net_write_timeout() {
     for kind in BOTH {
@@ -308,9 +317,10 @@ fn peers_that_never_read_are_closed_after_net_write_timeout() {
                     others.iter_mut().for_each(|other| other.echo(b"work goes on"));
                 }
             });
+            let end = SetAtEnd(&done);
             let stuck = stuck_peers(&server);
             server.wait_for(Counter::ClosedWriteTimeout, STUCK as u64);
-            done.store(true, Ordering::Relaxed);
+            drop(end);
             drop(stuck);
         });
         let reasons = ends.wait_for(STUCK);

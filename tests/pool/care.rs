@@ -1,11 +1,12 @@
 //! Maintenance: connections made ahead, connections that are idle or old, unused backends.
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use epoll_group::pool::{Pooled, Version};
+use epoll_group::pool::{Discard, Observer, Pooled, Target, Version};
 
-use crate::support::{assert_at_rest, limits, pool, status};
+use crate::support::{Key, assert_at_rest, build, limits, pool, status};
 use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
@@ -72,6 +73,25 @@ fn a_backend_that_nobody_uses_vanishes() {
     let conn = pool.get(&A).unwrap();
     drop(conn);
     eventually(LONG, || pool.status().is_empty());
+}
+
+/// Reports each connection that is about to be dropped.
+struct Discards(mpsc::Sender<(Key, Discard)>);
+
+impl Observer<Key> for Discards {
+    fn discarded(&self, target: &Target<'_, Key>, why: Discard) {
+        let _ = self.0.send((*target.key(), why));
+    }
+}
+
+#[test]
+fn a_backend_that_vanishes_tells_the_observer_of_its_idle_connection() {
+    let (discarded, discards) = mpsc::channel();
+    let (pool, fake) =
+        build(limits(1).unused_after(SHORT), |builder| builder.observer(Discards(discarded)));
+    drop(pool.get(&A).unwrap());
+    eventually(LONG, || pool.status().is_empty() && fake.opened() == 0);
+    assert_eq!(discards.try_iter().collect::<Vec<_>>(), [(A, Discard::Closed)]);
 }
 
 #[test]
