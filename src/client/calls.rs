@@ -87,3 +87,51 @@ impl Drop for CallTask {
         self.calls.call(&self.group);
     }
 }
+
+#[cfg(all(test, feature = "internal"))]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::net::{Address, Deaf, Served};
+    use crate::runtime::Simulated;
+    use crate::sys::clock;
+
+    #[test]
+    fn the_cost_of_callbacks_is_measured() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let calls = Calls::new();
+        calls.add(Box::new(|| ()));
+        calls.hand_out(runtime.group());
+        assert_eq!(calls.cost.nanos(), None);
+        assert!(runtime.take_task(false));
+        runtime.run(0, None);
+        assert!(calls.cost.nanos().is_some());
+    }
+
+    #[test]
+    fn a_worker_that_takes_over_callbacks_sends_what_the_one_before_holds_back() {
+        clock::simulate(Some(clock::now()));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (ours, mut server) = UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        server.set_nonblocking(true).expect("a socket");
+        let (served, address) = (Served::new(Deaf), Address::Unix("".into()));
+        let conn = served.accept(runtime.group(), ours.into(), address).expect("there is room");
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        let mut received = || server.read(&mut [0; 2]).unwrap_or(0);
+        let cork = Cork::on_any_thread();
+        conn.send(b"a");
+        Calls::new().hand_out(runtime.group());
+        assert_eq!(received(), 0);
+        assert!(runtime.take_task(false));
+        runtime.run(0, None);
+        assert_eq!(received(), 1);
+        drop(cork);
+        clock::simulate(None);
+    }
+}

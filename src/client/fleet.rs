@@ -378,5 +378,6 @@ mod tests {
         let error = given.try_recv().expect("an outcome").expect_err("no server");
         assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
         assert_eq!(fleet.status().failed, 1);
+        assert_eq!(runtime.queued(), 0, "a thread needs no task");
     }
 }

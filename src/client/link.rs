@@ -351,13 +351,14 @@ impl Protocol for Wire {
 #[cfg(all(test, feature = "internal"))]
 mod tests {
     use std::cell::Cell;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
 
     use super::*;
     use crate::client::request::Request;
     use crate::client::slot::Asked;
+    use crate::codec::frame::Header;
     use crate::config::Config;
     use crate::net::{Address, Served};
     use crate::runtime::Simulated;
@@ -452,6 +453,36 @@ mod tests {
             scene.link.act(|state, _| ask_within(state, Duration::from_secs(seconds)));
         }
         assert_eq!((before, timers()), (1, 1));
+    }
+
+    /// The answer may be in the socket already.
+    #[test]
+    fn a_deadline_that_is_noticed_late_is_looked_at_again() {
+        clock::simulate(Some(Instant::now()));
+        let scene = Scene::new(|options| options.login_timeout(Duration::from_secs(1)));
+        let armed = lock(&scene.link.inner).timer.as_ref().map(|&(due, _)| due);
+        let late = armed.expect("the login has a deadline") + Duration::from_secs(1);
+        let lost = [late, late + SECOND_LOOK].map(|now| {
+            clock::simulate(Some(now));
+            scene.runtime.fire_due();
+            run(&scene.runtime);
+            scene.link.lost().is_some()
+        });
+        clock::simulate(None);
+        assert_eq!(lost, [false, true]);
+    }
+
+    #[test]
+    fn the_memory_for_a_long_frame_follows_its_length() {
+        let scene = Scene::new(|options| options);
+        let config = Config::default();
+        let header = Header::new(0, 100, (config.worker_read_buf_bytes + 1) as u32).encode();
+        let total = header.len() + config.worker_read_buf_bytes + 1;
+        let mut frame = header.to_vec();
+        frame.resize(total - 1, 0);
+        (&scene.server).write_all(&frame).expect("there is room");
+        run(&scene.runtime);
+        assert_eq!(scene.runtime.handle().usage().buffered_bytes(), total);
     }
 
     #[test]

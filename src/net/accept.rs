@@ -274,7 +274,10 @@ impl Acceptor {
     fn run(&self, running: Running<'_, Accept>, context: &mut WorkerContext<'_>) {
         let mut accepted = 0;
         let ended = running.run(ROUNDS, |running, marks| {
-            let more = self.turn(running, marks);
+            let more = self.turn(running, marks, || {
+                let (socket, peer) = socket::accept(self.socket.as_fd())?;
+                Ok((socket, Address::from_raw(&peer)))
+            });
             accepted += mem::take(&mut running.accepted);
             if more {
                 // Without a mark, the run would end.
@@ -290,7 +293,12 @@ impl Acceptor {
     }
 
     /// Runs one round. Returns true if the budget was spent before the backlog was empty.
-    fn turn(&self, accept: &mut Accept, marks: Marks) -> bool {
+    fn turn(
+        &self,
+        accept: &mut Accept,
+        marks: Marks,
+        accept_one: impl Fn() -> io::Result<(OwnedFd, Address)>,
+    ) -> bool {
         if accept.closed {
             return false;
         }
@@ -305,12 +313,12 @@ impl Acceptor {
         }
         let mut asked = false;
         for _ in 0..self.group.config().accept_budget {
-            match socket::accept(self.socket.as_fd()) {
+            match accept_one() {
                 Ok((socket, peer)) => {
                     accept.starving = None;
                     accept.errors_in_a_row = 0;
                     accept.accepted += 1;
-                    self.admit(socket, Address::from_raw(&peer));
+                    self.admit(socket, peer);
                 }
                 Err(error) if !asked && policy(&error) == Policy::Pause => {
                     // Try again: a descriptor that was closed before the request caused no
@@ -556,6 +564,22 @@ mod tests {
             cost: Cost::unknown(),
         };
         (acceptor, client)
+    }
+
+    #[test]
+    fn a_listener_without_descriptors_is_told_when_one_is_closed() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (group, usage) = (runtime.group(), runtime.handle().usage());
+        let [(starved, _client), (told, _other)] =
+            ["starved", "told"].map(|name| acceptor(&runtime, name));
+        let part = Acceptor::start(group, told.socket, None, told.protocol, told.class, None);
+        let token = part.expect("there is room").token;
+        let starved = Acceptor { token: OnceLock::from(token), ..starved };
+        let refuse = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(!starved.turn(&mut Accept::new(None), READABLE, refuse));
+        assert_eq!(runtime.queued(), 0);
+        usage.descriptor_closed();
+        assert_eq!(runtime.queued(), 1);
     }
 
     /// Returns the number of clients that are turned away if the listener meets this error at once,

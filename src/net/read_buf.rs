@@ -177,8 +177,10 @@ impl ReadBuf {
 
     /// Grows by the result of [`growth`](Self::growth).
     pub(super) fn grow(&mut self, growth: usize) {
-        let spare = self.bytes.capacity() - self.bytes.len();
-        self.bytes.reserve_exact(spare + growth);
+        let before = self.bytes.capacity();
+        self.bytes.reserve_exact(before - self.bytes.len() + growth);
+        // Otherwise the sum of buffer sizes would be wrong.
+        debug_assert_eq!(self.bytes.capacity(), before + growth);
     }
 
     /// Receives after the present bytes. Returns the number of bytes asked for, and the received
@@ -206,6 +208,7 @@ impl ReadBuf {
         if self.is_empty() {
             self.bytes = Vec::new();
         } else if self.needed <= first_size {
+            self.compact();
             self.bytes.shrink_to(first_size);
         }
     }
@@ -236,5 +239,14 @@ mod tests {
         buf.append(&[1; 10], 100, 4096);
         buf.consume(10, 100, 4096);
         assert_eq!((buf.needed(), buf.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_that_is_much_too_large_shrinks_around_its_bytes() {
+        let mut buf = ReadBuf::default();
+        buf.append(&[[1; 5000], [2; 5000]].concat(), 10_000, 4096);
+        buf.consume(9999, 100, 4096);
+        buf.shrink(4096);
+        assert_eq!((buf.bytes(), buf.capacity()), (&[2][..], 4096));
     }
 }

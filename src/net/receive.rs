@@ -624,9 +624,7 @@ impl Round<'_> {
                 if !self.reserve(recv, growth) {
                     return Ok((0, Received { bytes: 0, cut: false }));
                 }
-                let reserved = recv.buf.capacity() + growth;
                 recv.buf.grow(growth);
-                self.account(recv, reserved);
             }
             recv.buf.recv(fd, family)?
         } else {

@@ -53,14 +53,15 @@ impl Protocol for Deaf {
 mod tests {
     use std::cell::Cell;
     use std::io::{Read, Write};
-    use std::net::Shutdown;
+    use std::net::{Shutdown, TcpListener};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
-    use super::super::{Close, Input, Sent, Turn};
+    use super::super::conn::READABLE;
+    use super::super::{Close, CloseReason, Input, Sent, Turn};
     use super::*;
     use crate::config::Config;
     use crate::runtime::source::{Source, TIMER, WorkerContext};
@@ -327,6 +328,130 @@ mod tests {
         fn released(&self, conn: &Connection, _: Turn) {
             lock(&self.0).push(conn.0.recv.is_held());
         }
+    }
+
+    #[test]
+    fn a_request_that_begins_when_another_ends_keeps_the_connection() {
+        let world = World::new(0, TIMEOUT);
+        world.run();
+        let hold = world.conn.hold();
+        world.runtime.start_draining();
+        world.run();
+        drop(hold);
+        let hold = world.conn.hold();
+        world.run();
+        assert!(!world.conn.is_closed());
+        drop(hold);
+        world.run();
+        assert!(world.conn.is_closed());
+    }
+
+    #[test]
+    fn a_handler_that_outlives_a_drain_learns_of_it() {
+        let world = World::new(0, TIMEOUT);
+        world.run();
+        let handler = world.conn.0.recv.notify(READABLE).expect("it is idle");
+        world.runtime.end_draining(true);
+        assert!(world.conn.is_closed());
+        handler.queue();
+    }
+
+    #[test]
+    fn a_handler_that_waits_for_its_peer_learns_that_the_peer_takes_too_long() {
+        let mut world = World::new(0, Duration::ZERO);
+        world.run();
+        let conn = world.conn.clone();
+        conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+        let handler = conn.0.recv.notify(READABLE).expect("it is idle");
+        // The first delay may be the fault of this process.
+        for closed in [false, true] {
+            world.looks();
+            assert_eq!(conn.is_closed(), closed);
+        }
+        handler.queue();
+    }
+
+    /// Protocol that leaves marks for its own connection in each call.
+    struct Marking(Marks);
+
+    impl Protocol for Marking {
+        type State = ();
+
+        fn opened(&self, _: &Connection) -> Result<(), Close> {
+            Ok(())
+        }
+
+        fn received(
+            &self,
+            conn: &Connection,
+            (): &mut (),
+            input: &mut Input<'_>,
+        ) -> Result<(), Close> {
+            input.take_all();
+            conn.0.notify_recv(self.0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn other_connections_go_first_if_input_waits_when_bytes_are_released() {
+        let queued = [TIMER, TIMER | READABLE].map(|marks| {
+            let runtime = Simulated::new(Config::default()).expect("descriptors");
+            let (ours, mut peer) = UnixStream::pair().expect("descriptors");
+            ours.set_nonblocking(true).expect("a socket");
+            let served = Served::new(Marking(marks));
+            let conn = served.accept(runtime.group(), ours.into(), Address::Unix("".into()));
+            conn.expect("there is room");
+            while runtime.take_task(false) {
+                runtime.run(0, None);
+            }
+            peer.write_all(FRAME).expect("there is room");
+            runtime.take_events();
+            runtime.run(0, Some((0, 1)));
+            runtime.queued()
+        });
+        assert_eq!(queued, [0, 1]);
+    }
+
+    /// Notes the reason why a connection could not be made.
+    struct Fails(Arc<Mutex<Vec<String>>>);
+
+    impl Protocol for Fails {
+        type State = ();
+
+        fn opened(&self, _: &Connection) -> Result<(), Close> {
+            Ok(())
+        }
+
+        fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
+            lock(&self.0).push(reason.to_string());
+        }
+
+        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_drain_ends_an_attempt_to_connect_when_no_request_needs_it() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let reasons = Arc::default();
+        let conn = runtime.handle().connect(address, Fails(Arc::clone(&reasons)));
+        let hold = conn.expect("it begins").hold();
+        let run = || {
+            while runtime.take_task(false) {
+                runtime.run(0, None);
+            }
+        };
+        runtime.handle().usage().start_draining_outgoing();
+        runtime.start_draining();
+        run();
+        assert!(lock(&reasons).is_empty());
+        drop(hold);
+        run();
+        assert_eq!(*lock(&reasons), [CloseReason::Draining.to_string()]);
     }
 
     /// Another worker may read the end of the stream meanwhile.

@@ -669,6 +669,16 @@ mod tests {
     }
 
     #[test]
+    fn no_caller_waits_for_the_end_of_work_after_its_pause() {
+        let pool = Pool::builder(Numbers).build().expect("a thread");
+        let held = pool.get(&1).expect("it connects");
+        assert!(pool.pause(&1, clock::now()).is_err());
+        let mut fx = Effects::default();
+        held.backend.with(|stack| stack.set_state(clock::now(), BackendState::Paused, &mut fx));
+        assert!(!fx.quiet);
+    }
+
+    #[test]
     fn a_caller_that_is_late_gives_its_connect_back() {
         let pool = Pool::builder(Numbers).build().expect("a thread");
         let inner = pool.backend(&1).expect("it is open").inner;

@@ -415,7 +415,9 @@ mod tests {
         // Too short for more workers, too long for fewer.
         let half = start + RULES.shrink_time;
         assert_eq!(scale.on_check(half, &load(6, 7), seen, &RULES), Growth::default());
-        assert!(!scale.may_leave(half + RULES.shrink_time, &load(6, 0), &RULES));
+        let short = half + RULES.shrink_time;
+        assert!(!scale.may_leave(short, &load(6, 0), &RULES));
+        assert_eq!(scale.on_check(short, &load(6, 6), seen, &RULES), Growth::default());
         assert!(scale.may_leave(half + RULES.shrink_time * 2, &load(6, 0), &RULES));
         assert!(!scale.may_leave(half + RULES.shrink_time * 2, &load(4, 0), &RULES), "the base");
     }

@@ -22,6 +22,8 @@ use super::slots::Token;
 use super::source::{CUT, DRAIN, OVER, Turn, WorkerContext};
 use super::stalls::Lap;
 use super::task::Task;
+#[cfg(test)]
+use super::thread_kind::ThreadKind;
 use super::{Group, Handle, Runtime};
 use crate::config::Config;
 use crate::stats::Counter;
@@ -216,6 +218,18 @@ impl Simulated {
     /// Returns the next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.handle().groups().iter().filter_map(|group| group.next_deadline()).min()
+    }
+
+    /// Runs `code` on this thread as the reserve worker of the group.
+    #[cfg(test)]
+    pub(crate) fn as_reserve<R>(&self, code: impl FnOnce() -> R) -> R {
+        let group = self.group();
+        let slot = group.thread_set.occupy(ThreadKind::Reserve);
+        group.enter(slot);
+        let result = code();
+        Group::forget_current();
+        group.thread_set.vacate(slot);
+        result
     }
 
     /// Begins the drain, as [`Runtime::drain`] does.

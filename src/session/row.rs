@@ -133,3 +133,29 @@ where
         self(row)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::encoder::{Encoder, OutBuffer};
+
+    /// Frame of a row with these cells.
+    fn frame(fill: impl FnOnce(&mut Row<'_>)) -> Vec<u8> {
+        let mut buffer = OutBuffer::default();
+        let mut encoder = Encoder::new(&mut buffer, 1);
+        let mut row = Row(Cells::Row(encoder.begin_row()));
+        fill(&mut row);
+        row.finish().expect("it is short");
+        buffer.slices().collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn the_method_of_a_type_writes_a_value_of_the_type() {
+        assert_eq!(frame(|row| row.null()), frame(|row| row.value(Value::Null)));
+        assert_eq!(frame(|row| row.int(-1)), frame(|row| row.value(Value::Signed(-1))));
+        assert_eq!(frame(|row| row.uint(1)), frame(|row| row.value(Value::Unsigned(1))));
+        assert_eq!(frame(|row| row.double(0.5)), frame(|row| row.value(Value::Double(0.5))));
+        assert_eq!(frame(|row| row.float(0.5)), frame(|row| row.value(Value::Float(0.5))));
+        assert_eq!(frame(|row| row.text("a")), frame(|row| row.value(Value::Bytes(b"a"))));
+    }
+}

@@ -448,18 +448,26 @@ impl<S: Service> Work for RemainingWork<S> {
 
 #[cfg(all(test, feature = "internal"))]
 mod tests {
+    use std::cell::Cell;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
 
     use super::*;
-    use crate::codec::encoder::PagePool;
+    use crate::codec::encoder::{Metadata, PagePool};
     use crate::codec::frame::Dialect;
     use crate::codec::message::ClientMessage;
+    use crate::codec::proto::sql::StmtExecute;
+    use crate::codec::row::Column;
     use crate::config::Config;
     use crate::net::{Address, Deaf, FULL, Served};
     use crate::runtime::Simulated;
+    use crate::runtime::source::Source;
     use crate::session::queued::{Queued, SessionCommand};
-    use crate::session::{Account, AuthError, Cancel, Login, Reply, Request, Server, SessionError};
+    use crate::session::session_shared::Wakeable;
+    use crate::session::{
+        Account, AuthError, Cancel, Login, Reply, Request, Row, Server, SessionError,
+    };
 
     struct Nothing;
 
@@ -484,16 +492,90 @@ mod tests {
         }
     }
 
+    /// A service that runs the same code for each request. Its sessions are their wire ids.
+    struct Calling<F> {
+        code: F,
+        /// Number of sessions that were closed.
+        closed: AtomicUsize,
+    }
+
+    impl<F> Calling<F>
+    where
+        F: Fn(u64, &mut Reply<'_>) -> Result<(), SessionError> + Send + Sync + 'static,
+    {
+        fn new(code: F) -> Self {
+            Self { code, closed: AtomicUsize::new(0) }
+        }
+    }
+
+    impl<F> Service for Calling<F>
+    where
+        F: Fn(u64, &mut Reply<'_>) -> Result<(), SessionError> + Send + Sync + 'static,
+    {
+        type Session = u64;
+
+        fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
+            Ok(Account::new("anybody"))
+        }
+
+        fn open(&self, _: &Peer, id: SessionId) -> Result<(u64, Cancel), SessionError> {
+            Ok((id.wire(), Cancel::none()))
+        }
+
+        fn execute(
+            &self,
+            session: &mut u64,
+            _: Request<'_>,
+            reply: &mut Reply<'_>,
+        ) -> Result<(), SessionError> {
+            (self.code)(*session, reply)
+        }
+
+        fn closed(&self, _: u64) {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// A connection of a simulated runtime, and its peer.
     fn connect(runtime: &Simulated) -> (Arc<ServerConn<Nothing>>, UnixStream) {
+        connect_to(runtime, Nothing)
+    }
+
+    fn connect_to<S: Service>(runtime: &Simulated, service: S) -> (Arc<ServerConn<S>>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
         ours.set_nonblocking(true).expect("a socket");
+        theirs.set_nonblocking(true).expect("a socket");
         let peer = Address::Unix("".into());
         let conn = Served::new(Deaf).accept(runtime.group(), ours.into(), peer);
         let conn = conn.expect("there is room");
-        let server = Arc::clone(Server::new(Nothing).of(&conn));
+        let server = Arc::clone(Server::new(service).of(&conn));
+        let peer = Peer {
+            account: Account::new("anybody"),
+            address: conn.peer_addr().clone(),
+            connection: conn.id(),
+        };
         let shared = ConnShared::new(conn, Dialect::default(), PagePool::default(), Arc::default());
-        (Arc::new(ServerConn::new(shared, server)), theirs)
+        let server_conn = ServerConn::new(shared, server);
+        let _ = server_conn.peer.set(peer);
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        (Arc::new(server_conn), theirs)
+    }
+
+    /// Opens a session with this number of requests.
+    fn open<S: Service>(
+        server_conn: &Arc<ServerConn<S>>,
+        id: u64,
+        requests: usize,
+    ) -> Arc<Session<S>> {
+        let Opening::Opened(session) = server_conn.open(id) else { panic!("there is room") };
+        for _ in 0..requests {
+            let statement = StmtExecute { stmt: Some(Vec::new()), ..StmtExecute::default() };
+            let command = SessionCommand::Sql(Box::new(statement));
+            session.shared.queue(&mut Some(Queued::new(command, 0, clock::now()))).expect("room");
+        }
+        session
     }
 
     fn timers_set(runtime: &Simulated) -> u64 {
@@ -525,9 +607,7 @@ mod tests {
         let config = Config::default().request_timeout(Duration::ZERO);
         let runtime = Simulated::new(config).expect("descriptors");
         let (server_conn, _peer) = connect(&runtime);
-        let Opening::Opened(session) = server_conn.open(2) else { panic!("there is room") };
-        let command = SessionCommand::Sql(Box::default());
-        session.shared.queue(&mut Some(Queued::new(command, 0, clock::now()))).expect("room");
+        let session = open(&server_conn, 2, 1);
         let before = timers_set(&runtime);
         server_conn.watch();
         assert_eq!(timers_set(&runtime), before);
@@ -543,12 +623,155 @@ mod tests {
         let class = || RemainingWork { server_conn: Arc::clone(&server_conn), held: None }.class();
         let mut classes = Vec::new();
         for (id, session_class) in [(2, Class::Ordinary), (3, Class::InProgress)] {
-            let Opening::Opened(session) = server_conn.open(id) else { panic!("there is room") };
+            let session = open(&server_conn, id, 0);
             session.shared.set_class(session_class);
             server_conn.make_ready(session);
             classes.push(class());
         }
         assert_eq!(classes, [Class::Ordinary, Class::InProgress]);
+    }
+
+    #[test]
+    fn the_cost_of_work_left_to_others_is_measured() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        let rest = RemainingWork { server_conn: Arc::clone(&server_conn), held: None };
+        runtime.group().push_work(Arc::new(rest));
+        assert_eq!(server_conn.turn_cost.nanos(), None);
+        assert!(runtime.take_task(false));
+        runtime.run(0, None);
+        assert!(server_conn.turn_cost.nanos().is_some());
+    }
+
+    #[test]
+    fn work_that_others_have_taken_is_shown_again() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        let queued = Output::with(&server_conn.conn, |out| {
+            // Other workers have the work of this thread at once, as it is no worker.
+            [(); 2].map(|()| {
+                out.show(&server_conn);
+                runtime.queued()
+            })
+        });
+        assert_eq!(queued, [1, 2]);
+    }
+
+    #[test]
+    fn short_rows_share_one_look_at_the_clock() {
+        clock::simulate(Some(clock::now()));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        let looks = Rc::new(Cell::new(0));
+        let count = Rc::clone(&looks);
+        Output::with(&server_conn.conn, |out| {
+            out.begin(None);
+            clock::at_each_look(move || count.set(count.get() + 1));
+            for _ in 0..10 {
+                out.write(0, Metadata::Full, |encoder| encoder.ok(None));
+                out.row_written();
+            }
+            clock::at_each_look(|| ());
+        });
+        clock::simulate(None);
+        assert_eq!(looks.get(), 1);
+    }
+
+    #[test]
+    fn quick_sessions_of_one_receive_run_in_one_turn() {
+        clock::simulate(Some(clock::now()));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        for id in 2..5 {
+            let session = open(&server_conn, id, 1);
+            session.cost().add(Duration::from_micros(1));
+            assert!(session.becomes_runnable());
+            server_conn.make_ready(session);
+        }
+        server_conn.dispatch(clock::now(), true);
+        clock::simulate(None);
+        assert!(server_conn.next_ready().is_none());
+    }
+
+    #[test]
+    fn sessions_of_a_connection_that_brings_much_run_behind_others() {
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let service = || {
+            let ran = Arc::clone(&ran);
+            Calling::new(move |session, _: &mut Reply<'_>| {
+                lock(&ran).push(session);
+                Ok(())
+            })
+        };
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let conns = [(); 2].map(|()| connect_to(&runtime, service()));
+        // An estimate grows by a factor of four at most.
+        (0..8).for_each(|_| conns[0].0.conn.net.cost().add(Duration::from_millis(1)));
+        for ((server_conn, _), id) in conns.iter().zip(2..) {
+            let session = open(server_conn, id, 1);
+            session.cost().add(Duration::from_millis(1));
+            assert!(session.becomes_runnable());
+            server_conn.make_ready(session);
+            server_conn.dispatch(clock::now(), true);
+        }
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        assert_eq!(*lock(&ran), [3, 2]);
+    }
+
+    #[test]
+    fn the_reply_of_a_request_that_is_not_quick_leaves_before_the_next_request_runs() {
+        clock::simulate(Some(clock::now()));
+        let (received, theirs) = (Arc::new(Mutex::new(Vec::new())), Arc::new(OnceLock::new()));
+        let (also_received, also_theirs) = (Arc::clone(&received), Arc::clone(&theirs));
+        let service = Calling::new(move |_, _: &mut Reply<'_>| {
+            let theirs: &UnixStream = also_theirs.get().expect("it is set");
+            lock(&also_received).push((&mut &*theirs).read(&mut [0; 1024]).is_ok());
+            clock::simulate(Some(clock::now() + Duration::from_micros(50)));
+            Ok(())
+        });
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, peer) = connect_to(&runtime, service);
+        theirs.set(peer).expect("once");
+        let session = open(&server_conn, 2, 2);
+        assert!(session.becomes_runnable());
+        Output::with(&server_conn.conn, |out| session.run_here(out, clock::now()));
+        clock::simulate(None);
+        assert_eq!(*lock(&received), [false, true]);
+    }
+
+    struct Fragile;
+
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            panic!("a source that cannot be dropped");
+        }
+    }
+
+    #[test]
+    fn the_service_learns_of_the_end_of_a_session_whose_source_cannot_be_dropped() {
+        let service = Calling::new(|_, reply: &mut Reply<'_>| {
+            reply.columns(&[Column::signed("n")])?;
+            let fragile = Fragile;
+            reply.source(move |row: &mut Row<'_>| {
+                let _ = &fragile;
+                row.int(1);
+                Ok(true)
+            });
+            Ok(())
+        });
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect_to(&runtime, service);
+        let session = open(&server_conn, 2, 1);
+        assert!(session.becomes_runnable());
+        Output::with(&server_conn.conn, |out| Arc::clone(&session).run_here(out, clock::now()));
+        session.shared.kill(CancelReason::Session);
+        Arc::clone(&session).wake();
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        assert_eq!(server_conn.server.service.closed.load(Ordering::Relaxed), 1);
     }
 
     /// Otherwise a peer could make the server collect the answers to a whole receive.

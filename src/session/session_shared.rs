@@ -653,6 +653,22 @@ mod tests {
         }
     }
 
+    /// All other threads may wait for that client.
+    #[test]
+    fn on_the_reserve_worker_a_full_mailbox_waits_only_for_a_session_in_a_transaction() {
+        let config = Config::default();
+        let limit = config.max_queued_messages;
+        let runtime = Simulated::new(config).expect("descriptors");
+        let (shared, _peer) = shared(&runtime);
+        (0..limit).for_each(|_| queue(&shared));
+        shared.set_class(Class::InProgress);
+        let in_transaction = runtime.as_reserve(|| try_queue(&shared));
+        assert!(matches!(in_transaction, Err(NotQueued::Later(_))), "{in_transaction:?}");
+        shared.set_class(Class::Ordinary);
+        let outside = runtime.as_reserve(|| try_queue(&shared));
+        assert!(matches!(outside, Err(NotQueued::Full)), "{outside:?}");
+    }
+
     #[test]
     fn a_connection_is_urgent_as_long_as_a_session_of_it_is() {
         let runtime = Simulated::new(Config::default()).expect("descriptors");

@@ -338,9 +338,6 @@ fn contend<G>(
     try_now: impl Fn() -> TryLockResult<G>,
     block: impl FnOnce() -> LockResult<G>,
 ) -> LockResult<G> {
-    if !stall::is_heard() {
-        return block();
-    }
     let backoff = Backoff::new();
     while !backoff.is_completed() {
         backoff.snooze();

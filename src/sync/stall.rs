@@ -166,6 +166,7 @@ pub(crate) fn install(announce: Option<Rc<dyn Announce>>) {
 }
 
 /// Returns true if this thread has an announcer or a hook.
+#[cfg(test)]
 pub(crate) fn is_heard() -> bool {
     HOOK.with(|hook| hook.code.get().is_some())
         || WAITER.try_with(|waiter| waiter.borrow().is_some()).unwrap_or(false)

@@ -230,6 +230,30 @@ fn nulls(bitmap_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
+fn each_result_of_an_answer_has_columns_of_its_own() {
+    let (client, _runtime) = against(|encoder| {
+        for (columns, value) in [(1, 7), (2, 8)] {
+            if columns == 2 {
+                encoder.fetch_done_more_resultsets();
+            }
+            for _ in 0..columns {
+                encoder.column(&Column::signed("n")).expect("it is short");
+            }
+            encoder.row(|row| (0..columns).for_each(|_| row.int(value))).expect("it is short");
+        }
+        encoder.fetch_done();
+        encoder.execute_ok();
+    });
+    let mut session = client.session().expect("a session");
+    let mut answer = session.execute("a").expect("an answer");
+    let mut rows = Vec::new();
+    while let Some(row) = answer.next_row().expect("a row") {
+        rows.push(row.values().collect::<Result<Vec<_>, _>>().expect("values").len());
+    }
+    assert_eq!((rows, answer.columns().expect("columns").len()), (vec![1, 2], 2));
+}
+
+#[test]
 fn a_chunk_of_nulls_takes_no_more_memory_than_an_answer_may() {
     // As rows each bit would take fifteen bytes.
     for (bitmap_bytes, rows) in [(MOST / 2, None), (MOST / 128, Some(MOST / 16))] {

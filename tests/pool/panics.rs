@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,48 +91,63 @@ fn while_a_connection_comes_back_that_was_lost_by_a_panic() {
     assert_serves(&pool, &fake);
 }
 
-/// Observer that panics in every call.
-struct Shaky;
+/// Observer that notes every call, and panics in it.
+#[derive(Clone, Default)]
+struct Shaky(Arc<Mutex<Vec<&'static str>>>);
+
+impl Shaky {
+    fn call(&self, name: &'static str) -> ! {
+        self.0.lock().unwrap().push(name);
+        panic!("on purpose");
+    }
+}
 
 impl Observer<&'static str> for Shaky {
     fn connected(&self, _: &Target<'_, &'static str>, _: Duration) {
-        panic!("on purpose");
+        self.call("connected")
     }
 
     fn connect_failed(&self, _: &Target<'_, &'static str>, _: &(dyn Error + Send + Sync)) {
-        panic!("on purpose");
+        self.call("connect_failed")
     }
 
     fn handed_out(&self, _: &Target<'_, &'static str>, _: Duration) {
-        panic!("on purpose");
+        self.call("handed_out")
     }
 
     fn returned(&self, _: &Target<'_, &'static str>) {
-        panic!("on purpose");
+        self.call("returned")
     }
 
     fn discarded(&self, _: &Target<'_, &'static str>, _: Discard) {
-        panic!("on purpose");
+        self.call("discarded")
     }
 
     fn refused(&self, _: &&'static str, _: &GetError) {
-        panic!("on purpose");
+        self.call("refused")
     }
 
     fn failed_over(&self, _: &&'static str, _: Version, _: Version) {
-        panic!("on purpose");
+        self.call("failed_over")
     }
 }
 
 #[test]
 fn in_the_observer() {
-    let (pool, fake) = build(limits(1), |builder| builder.observer(Shaky));
+    let shaky = Shaky::default();
+    let calls = Arc::clone(&shaky.0);
+    let (pool, fake) = build(limits(1), |builder| builder.observer(shaky));
     let conn = pool.get(&A).unwrap();
     assert!(pool.backend(&A).unwrap().get_before(soon()).is_err());
     drop(conn);
     pool.fail_over(&A, Version::default()).unwrap();
     fake.order_panic(&["connect"]);
     assert_serves(&pool, &fake);
+    let calls = calls.lock().unwrap().clone();
+    assert_eq!(calls[..4], ["connected", "handed_out", "refused", "returned"]);
+    for name in ["discarded", "failed_over", "connect_failed"] {
+        assert!(calls.contains(&name), "{name}");
+    }
 }
 
 /// Connection whose drop panics.

@@ -135,6 +135,11 @@ fn refusals_by_a_limit_count() {
     client.probe();
     assert_eq!(server.count(Counter::Glitches), 6);
     server.control.open("a");
+    let server = Fixture::start(config().max_queued_bytes_per_connection(4096));
+    let mut client = server.client_with_sessions([2]);
+    client.send_sql(2, query(&format!("echo {}", "a".repeat(4096))));
+    client.probe();
+    assert_eq!(server.count(Counter::Glitches), 1);
 }
 
 #[test]

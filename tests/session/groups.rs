@@ -31,19 +31,15 @@ fn worker_of(server: &Fixture, client: &mut Client) -> String {
 fn clients(server: &Fixture, count: usize) -> Vec<Client> {
     let (mut clients, mut groups) = (Vec::new(), BTreeSet::new());
     while clients.len() < count || groups.len() < 2 {
-        let mut client = server.client_with_sessions([2]);
-        let worker = worker_of(server, &mut client);
-        let group = worker.split('-').nth(1).expect("a number").to_owned();
-        let newcomer = groups.insert(group);
         if clients.len() == count {
             // All have the same group. The last one makes room for one of the other.
-            if newcomer {
-                clients.pop();
-                clients.push(client);
-            }
-        } else {
-            clients.push(client);
+            clients.pop();
+            eventually(LONG, || server.stats().sessions == clients.len() as u64);
         }
+        let mut client = server.client_with_sessions([2]);
+        let worker = worker_of(server, &mut client);
+        groups.insert(worker.split('-').nth(1).expect("a number").to_owned());
+        clients.push(client);
     }
     clients
 }

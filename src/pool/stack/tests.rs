@@ -90,6 +90,31 @@ fn a_pause_between_connects_doubles_and_one_tries_after_it() {
 }
 
 #[test]
+fn the_end_of_all_work_is_told_to_callers_that_wait_for_it() {
+    let mut bench = Bench::new(Limits::default());
+    let told = [false, true].map(|awaited| {
+        if awaited {
+            bench.stack.await_quiet(true);
+        }
+        let ticket = bench.connect();
+        bench.stack.connected(bench.now, ticket, 7, &mut bench.fx);
+        bench.stack.discard(bench.now, ticket, &mut bench.fx);
+        bench.fx.quiet
+    });
+    assert_eq!(told, [false, true]);
+}
+
+/// To find the next time costs a look at all idle connections.
+#[test]
+fn without_a_pause_the_end_of_a_connection_asks_the_host_for_nothing() {
+    let mut bench = Bench::new(Limits::default());
+    let ticket = bench.connect();
+    bench.stack.connected(bench.now, ticket, 7, &mut bench.fx);
+    bench.stack.discard(bench.now, ticket, &mut bench.fx);
+    assert_eq!(bench.fx.arm, None);
+}
+
+#[test]
 fn the_end_of_a_pause_serves_who_waits() {
     let mut bench = Bench::new(Limits::default());
     let ticket = bench.connect();
