@@ -16,7 +16,7 @@ use crate::shims::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
 use crate::world::answer;
 use lab::protocol::Bytes;
 use lab::workers::{Gate, threads_named};
-use lab::{Kind, LONG, Peer, TempDir, assert_clean, config, eventually};
+use lab::{Kind, LONG, Peer, TempDir, assert_clean, config, eventually, eventually_or};
 
 /// The system's text for an errno.
 pub(super) fn words(errno: i32) -> String {
@@ -60,11 +60,12 @@ fn start(row: &Row) {
             if matches!(row.call, Call::SchedSetattr | Call::Getrusage) {
                 burn(&runtime, &fault);
             }
-            assert!(fault.hits() > 0, "{:?} is called", row.call);
+            // Workers set their affinity after the start has returned.
+            eventually_or(LONG, || fault.hits() > 0, || format!("{:?} is not called", row.call));
             let listener = runtime.listen("127.0.0.1:0", Bytes::new(answer)).expect("a listener");
             Peer::connect(listener.local_addr()).echo(b"all the same");
             if row.call == Call::SchedSetaffinity {
-                assert!(runtime.stats().get(Counter::AffinityFailed) > 0);
+                eventually(LONG, || runtime.stats().get(Counter::AffinityFailed) > 0);
             }
             ends(runtime);
         }
