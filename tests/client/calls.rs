@@ -269,7 +269,8 @@ fn every_call_that_waits_ends_with_the_runtime() {
         let both = Both::start_with(one_session);
         let given = waiting(&both);
         let Both { client, server, runtime } = both;
-        drop(runtime.drain(limit));
+        let report = runtime.drain(limit);
+        assert_eq!((report.cut, report.stuck.len()), (1, 0), "requests wait: {report}");
         for _ in 0..4 {
             let _ = next(&given);
         }

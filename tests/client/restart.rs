@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::Runtime;
 use epoll_group::client::{Client, ConnectionPhase, Error, Fate, Pending, Session};
 use epoll_group::net::Listener;
 use epoll_group::pool::{Limits, Manage, Pool, Target};
 use epoll_group::session::Server;
-use epoll_group::{DrainReport, Runtime};
 use lab::both::{one, options, try_one};
 use lab::tagged::Tagged;
-use lab::{LONG, eventually, often};
+use lab::{LONG, assert_clean, eventually, often};
 
 /// Address that no other test binds or connects from, so that its port stays free between two
 /// servers.
@@ -160,8 +160,7 @@ fn servers_are_replaced_on_their_address_and_each_request_has_one_outcome() {
         service.gate.open();
         assert_eq!(one(held.wait()), tag.to_string());
         outcomes.note(tag, Ok(()));
-        let DrainReport { cut, stuck, .. } = drain.join().expect("no panic");
-        assert_eq!((cut, stuck), (0, Vec::new()));
+        assert_clean(&drain.join().expect("no panic"));
     }
     outcomes.over.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
@@ -177,8 +176,7 @@ fn servers_are_replaced_on_their_address_and_each_request_has_one_outcome() {
             Err(error) => assert_eq!(executed, 0, "{tag}: {error}"),
         }
     }
-    let report = node.runtime.drain(LONG);
-    assert_eq!((report.cut, report.stuck), (0, Vec::new()));
+    assert_clean(&node.runtime.drain(LONG));
 }
 
 #[test]
@@ -196,6 +194,6 @@ fn a_connection_whose_server_drains_is_leaving_also_if_no_caller_waits_for_anoth
     let phases: Vec<_> = client.status().connections.iter().map(|status| status.phase).collect();
     service.gate.open();
     assert_eq!(one(held.wait()), "2");
-    assert_eq!(drain.join().expect("no panic").cut, 0);
+    assert_clean(&drain.join().expect("no panic"));
     assert_eq!(phases, [ConnectionPhase::Leaving]);
 }

@@ -11,7 +11,7 @@ use epoll_group::net::{
 };
 use epoll_group::stats::Counter;
 use lab::protocol::{Bytes, echo};
-use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, config, eventually};
+use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, assert_clean, config, eventually};
 use socket2::{Domain, Socket, Type};
 
 /// A protocol that sends its connection's events to the test.
@@ -230,8 +230,7 @@ fn what_is_no_address_is_an_error() {
     let listened = runtime.listen("nonsense", Bytes::new(echo));
     assert!(matches!(listened, Err(ListenError::Address(_))));
     assert!(runtime.connect("nonsense", Bytes::new(echo)).is_err());
-    let report = runtime.drain(LONG);
-    assert!(report.cut == 0 && report.stuck.is_empty(), "{report}");
+    assert_clean(&runtime.drain(LONG));
 }
 
 #[test]
@@ -247,7 +246,6 @@ fn the_file_of_a_unix_socket_goes_with_its_listener() {
         eventually(LONG, || !path.exists());
     }
     let _listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
-    let report = runtime.drain(LONG);
-    assert!(report.cut == 0 && report.stuck.is_empty(), "{report}");
+    assert_clean(&runtime.drain(LONG));
     assert!(!path.exists(), "the drain removed it");
 }

@@ -14,7 +14,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Runtime, stall};
 use lab::peer::frame;
 use lab::protocol::{Bytes, Frames, echo};
-use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
+use lab::{BOTH, Kind, LONG, Peer, Server, assert_clean, config, eventually, pattern};
 
 /// Call of a [`Probe`].
 #[derive(Debug)]
@@ -446,7 +446,7 @@ fn a_notification_waits_for_opened_and_gets_the_bytes_that_were_kept() {
         conn.close("enough");
         assert_eq!(closed(&calls), "enough");
         conn.notify();
-        assert_eq!(runtime.drain(LONG).cut, 0);
+        assert_clean(&runtime.drain(LONG));
         assert!(calls.try_iter().all(|call| matches!(call, Call::Released)), "nothing follows");
     }
 }
@@ -515,7 +515,7 @@ fn a_half_close_before_the_connection_is_established_follows_its_bytes() {
             assert!(matches!(next(&calls), Call::Ended));
             assert_eq!(closed(&calls), "the peer finished");
         }
-        assert_eq!(runtime.drain(LONG).cut, 0);
+        assert_clean(&runtime.drain(LONG));
     }
 }
 
@@ -699,7 +699,8 @@ fn a_drain_waits_for_a_paused_connection_and_answers_its_input() {
     conn.resume_reads();
     assert_eq!(peer.receive_to_finish(), b"question");
     let report = drain.join().expect("no panic");
-    assert_eq!((report.cut, report.finished), (0, 1), "{report}");
+    assert_clean(&report);
+    assert_eq!(report.finished, 1);
 }
 
 #[test]
@@ -715,7 +716,8 @@ fn a_drain_does_not_wait_for_a_pause_that_holds_no_input_back() {
         let drain = thread::spawn(move || server.drain(LONG * 60));
         assert_eq!(peer.receive_to_finish(), b"", "{kind:?}");
         let report = drain.join().expect("no panic");
-        assert_eq!((report.cut, report.finished), (0, 1), "{kind:?}: {report}");
+        assert_clean(&report);
+        assert_eq!(report.finished, 1, "{kind:?}");
     }
 }
 
@@ -810,7 +812,11 @@ fn a_handler_that_waits_for_its_connection_to_drain_learns_of_its_end() {
         match end {
             End::Reset => peer.take().expect("the first time").reset(),
             End::WriteTimeout => {}
-            End::Cut => drop(server.drain(Duration::from_millis(100))),
+            End::Cut => {
+                let report = server.drain(Duration::from_millis(100));
+                // The handler that learns of the cut may leave its thread too late for the drain.
+                assert_eq!((report.finished, report.cut), (0, 1), "{report}");
+            }
         }
         let conn = steps.recv_timeout(LONG).unwrap_or_else(|_| panic!("{end:?} is not noticed"));
         assert!(conn.is_closed(), "{end:?}");

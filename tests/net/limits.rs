@@ -10,7 +10,7 @@ use epoll_group::stats::Counter;
 use lab::peer::frame;
 use lab::protocol::{Bytes, Frames, echo};
 use lab::workers::Gate;
-use lab::{BOTH, LONG, Peer, Server, config, eventually, pattern};
+use lab::{BOTH, LONG, Peer, Server, assert_clean, config, eventually, pattern};
 
 const MIB: usize = 1 << 20;
 
@@ -372,7 +372,6 @@ fn who_was_idle_is_not_lingered_for_to_the_end_of_linger_timeout() {
         let code = move || tell.send(()).expect("waited for");
         server.runtime.handle().spawn(code).expect("room");
         told.recv_timeout(LONG).expect("it runs");
-        let report = server.drain(LONG);
-        assert!(report.stuck.is_empty() && report.cut == 0, "{kind:?}: {report}");
+        assert_clean(&server.drain(LONG));
     }
 }

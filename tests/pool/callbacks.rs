@@ -10,7 +10,7 @@ use epoll_group::pool::{Cause, GetError};
 use crate::support::{
     Got, TestPool, assert_at_rest, build, late, limits, pool, soon, status, until_waiting,
 };
-use lab::{LONG, eventually};
+use lab::{LONG, assert_clean, eventually};
 
 const A: &str = "SPT0";
 
@@ -215,7 +215,7 @@ fn a_runtime_maintains_pools() {
     drop((first, second));
     assert_at_rest(&pool, &fake, A);
     // Without the runtime, maintenance that is due is given up.
-    drop(runtime.drain(LONG));
+    assert_clean(&runtime.drain(LONG));
     let conn = pool.get(&A).unwrap();
     epoll_group::pool::Pooled::discard(conn);
     drop(pool);

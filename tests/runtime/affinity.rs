@@ -12,7 +12,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Config, Handle, Runtime};
 use lab::child::{in_child, test_name};
 use lab::threads::{Crowd, Event, How, falls_back, threads};
-use lab::{LONG, eventually};
+use lab::{LONG, assert_clean, eventually};
 
 fn config() -> Config {
     lab::config()
@@ -184,7 +184,7 @@ fn workers_follow_beside_tasks_without_end() {
                 masks.values().all(|mask| *mask == list(given))
             });
         }
-        assert_eq!(runtime.drain(LONG).stuck.len(), 0);
+        assert_clean(&runtime.drain(LONG));
     });
 }
 

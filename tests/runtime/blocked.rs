@@ -9,7 +9,7 @@ use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use lab::protocol::Bytes;
 use lab::workers::{Gate, workers};
-use lab::{Kind, LONG, Peer, Server, often};
+use lab::{Kind, LONG, Peer, Server, assert_clean, often};
 
 const WORKERS: usize = 4;
 const REQUEST: &[u8] = b"question";
@@ -226,8 +226,7 @@ fn waiting_for_room_in_another_runtime_is_announced() {
 #[test]
 fn draining_another_runtime_is_announced() {
     others_run_while_a_task(|other| {
-        let report = other.drain(LONG);
-        assert_eq!((report.cut, report.stuck), (0, Vec::new()));
+        assert_clean(&other.drain(LONG));
     });
 }
 

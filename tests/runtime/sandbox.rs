@@ -10,7 +10,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Runtime, StartError};
 use lab::protocol::{Bytes, echo};
 use lab::threads::{Crowd, Event, How};
-use lab::{Kind, LONG, Server, config};
+use lab::{Kind, LONG, Server, assert_clean, config};
 
 /// Runs `code` on a thread for which these system calls fail with EPERM.
 fn without(calls: &[libc::c_long], code: impl FnOnce() + Send) {
@@ -78,8 +78,7 @@ fn without_calls_for_scheduling_and_usage_slow_and_waiting_handlers_are_served()
         event.happen();
         crowd.end();
         assert_eq!(server.count(Counter::Panics), 0);
-        let report = server.drain(LONG);
-        assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+        assert_clean(&server.drain(LONG));
     });
 }
 

@@ -16,7 +16,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Config, DrainReport, Handle, Interest, Runtime};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, threads_named, workers};
-use lab::{Kind, LONG, Peer, Server, config, eventually};
+use lab::{Kind, LONG, Peer, Server, assert_clean, config, eventually};
 
 const REQUEST: &[u8] = b"question";
 
@@ -86,7 +86,7 @@ fn under_full_load_each_accepted_request_is_answered() {
     for kind in lab::BOTH {
         for wait in [0, 1, 8] {
             let (seen, answered, report) = drain_under_load(kind, Duration::from_millis(wait));
-            assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+            assert_clean(&report);
             assert_eq!(answered, seen, "{kind:?}, {wait} ms: {report}");
             assert_eq!(report.finished, CLIENTS as u64, "{report}");
         }
@@ -102,7 +102,8 @@ fn connections_that_are_idle_or_never_spoke_do_not_hold_up_a_drain() {
         idle.iter_mut().for_each(|peer| peer.echo(REQUEST));
         server.wait_for(Counter::ConnectionsAccepted, 200);
         let report = server.runtime.drain(LONG);
-        assert_eq!((report.finished, report.cut, report.refused), (200, 0, 0));
+        assert_clean(&report);
+        assert_eq!((report.finished, report.refused), (200, 0));
         assert!(report.took < LONG / 6, "{report}");
         for mut peer in idle.into_iter().chain(mute) {
             assert_eq!(peer.receive_to_finish(), b"");
@@ -214,6 +215,7 @@ fn queued_tasks_run_before_the_threads_leave() {
             runtime.handle().spawn(code).expect("room");
         }
         let report = runtime.drain(LONG);
+        assert_clean(&report);
         assert_eq!((ran.load(Ordering::Relaxed), report.refused), (200, 0));
     }
 }
@@ -243,7 +245,7 @@ fn what_spawn_accepted_runs_though_a_drain_begins() {
             eventually(LONG, || accepted.load(Ordering::Relaxed) > 100);
             let report = runtime.drain(LONG);
             ended.store(true, Ordering::Relaxed);
-            assert!(report.stuck.is_empty(), "{report}");
+            assert_clean(&report);
         });
         assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
     }
@@ -261,6 +263,7 @@ fn a_drain_with_no_time_returns_and_says_what_it_cut() {
     let report = server.runtime.drain(Duration::ZERO);
     assert_eq!(report.finished + report.cut, 4, "{report}");
     assert_eq!((report.cut, handle.stats().get(Counter::ClosedCut)), (4, 4), "{report}");
+    // A handler may be reported as stuck, because it sleeps when the drain begins.
     assert!(report.took < LONG / 6, "{report}");
     assert!(handle.spawn(|| ()).is_err());
 }
@@ -316,7 +319,7 @@ fn a_runtime_can_end_in_a_task_or_a_timer_of_its_own() {
         }
         let report = told.recv_timeout(LONG).expect("it ends");
         if let Some(report) = report {
-            assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+            assert_clean(&report);
         }
         eventually(LONG, || threads_named(&prefix).is_empty());
     }
@@ -343,7 +346,7 @@ fn a_runtime_can_end_in_a_handler_of_its_own_whose_peer_is_still_answered() {
         *slot.lock().expect("no panic") = Some(runtime);
         peer.send(REQUEST);
         if let Some(report) = told.recv_timeout(LONG).expect("it ends") {
-            assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+            assert_clean(&report);
             assert_eq!(peer.receive_to_finish(), REQUEST);
         }
         assert_eq!(other.receive_to_finish(), b"");
@@ -407,6 +410,7 @@ fn beside_a_busy_connection(begin: impl FnOnce(&Handle, EndsWhenDropped)) {
     thread::park_timeout(Duration::from_millis(20));
     gate.open();
     let report = told.recv_timeout(LONG).expect("it ends").expect("a report");
-    assert_eq!((report.cut, report.finished), (0, 1), "{report}");
+    assert_clean(&report);
+    assert_eq!(report.finished, 1);
     assert_eq!(peer.receive_to_finish(), REQUEST);
 }

@@ -12,7 +12,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Class, Config, Handle, Runtime};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, all_rest, only_one_worker, workers};
-use lab::{Kind, LONG, Server, eventually};
+use lab::{Kind, LONG, Server, assert_clean, eventually};
 
 /// Spawns a task and waits until it has run.
 #[track_caller]
@@ -219,6 +219,7 @@ fn a_drained_runtime_gives_the_closure_back() {
     let runtime = workers(2);
     let handle = runtime.handle();
     let report = runtime.drain(LONG);
+    assert_clean(&report);
     assert_eq!(report.refused, 0);
     let (ran, has_run) = mpsc::channel();
     let error = handle.spawn(move || ran.send(7).expect("waited for")).expect_err("drained");

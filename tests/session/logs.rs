@@ -15,7 +15,7 @@ use lab::engine::{Fixture, PASSWORD, config};
 use lab::protocol::{Bytes, echo};
 use lab::xrpc::Client;
 use lab::xrpc::request::{kill, login_continue, query};
-use lab::{LONG, TempDir, eventually};
+use lab::{LONG, TempDir, assert_clean, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -212,7 +212,7 @@ fn the_file_of_a_unix_socket_that_cannot_be_removed_is_told_of() {
         let away = folder.with_extension("away");
         fs::rename(folder, &away).expect("renamed");
         fs::write(folder, b"no directory").expect("written");
-        assert!(runtime.drain(LONG).stuck.is_empty());
+        assert_clean(&runtime.drain(LONG));
         let told = "the file of a Unix socket is not removed";
         eventually(LONG, || log.count(told) == 1);
         fs::remove_file(folder).expect("removed");

@@ -11,7 +11,7 @@ use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol}
 use crate::shims::fork::{self, Idle};
 use crate::world::World;
 use lab::protocol::{Bytes, echo};
-use lab::{LONG, Peer, TempDir, config, eventually};
+use lab::{LONG, Peer, TempDir, assert_clean, config, eventually};
 
 /// Descriptors of a new process, which lists them itself, with their targets.
 fn by_command() -> BTreeSet<String> {
@@ -81,7 +81,7 @@ fn a_process_that_a_handler_starts_inherits_no_descriptor() {
         for (code, here) in [by_command as fn() -> _, by_fork].into_iter().zip(&here) {
             let (seen, _, runtime) = while_serving(at, code);
             assert_eq!(&seen, here, "{at}: as without a server");
-            assert!(runtime.drain(LONG).stuck.is_empty());
+            assert_clean(&runtime.drain(LONG));
         }
     }
     world.is_as_before();
@@ -96,7 +96,7 @@ fn a_process_that_outlives_the_server_does_not_keep_its_port() {
     // An address of its own: other processes may take a port of the usual one at any time.
     let [.., a, b] = std::process::id().to_be_bytes();
     let (mut child, address, runtime) = while_serving(&format!("127.77.{a}.{b}:0"), sleeper);
-    assert!(runtime.drain(LONG).stuck.is_empty());
+    assert_clean(&runtime.drain(LONG));
     let Address::Tcp(address) = address else { unreachable!("TCP") };
     eventually(LONG, || TcpListener::bind(address).is_ok());
     assert!(child.try_wait().expect("a child of ours").is_none(), "it lives still");
@@ -116,6 +116,6 @@ fn a_forked_process_that_goes_on_delays_the_end_of_no_connection() {
     peer.finish();
     assert!(peer.receive_to_finish().is_empty());
     drop((child, peer, listener));
-    assert!(runtime.drain(LONG).stuck.is_empty());
+    assert_clean(&runtime.drain(LONG));
     world.is_as_before();
 }

@@ -5,7 +5,7 @@ use epoll_group::stats::Counter;
 use crate::shims::{Armed, Call, Effect, Fault, Side, builder};
 use crate::world::World;
 use lab::protocol::{Bytes, echo};
-use lab::{LONG, Peer, config, eventually};
+use lab::{LONG, Peer, assert_clean, config, eventually};
 
 /// Number of connections of the test. Each asks once.
 const CONNECTIONS: usize = 50;
@@ -55,7 +55,7 @@ fn a_connection_that_asks_once_needs_eight_calls_beside_waits() {
     // The deadlines of connections share the timer of the group.
     assert!(timers.hits() < CONNECTIONS, "the timer was set {} times", timers.hits());
     drop((counted, accepts, timers));
-    assert!(runtime.drain(LONG).stuck.is_empty());
+    assert_clean(&runtime.drain(LONG));
     drop(listener);
     world.is_as_before();
 }

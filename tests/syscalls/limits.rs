@@ -12,7 +12,7 @@ use crate::transfers::Pair;
 use crate::world::{Bystanders, World, answer};
 use lab::child::in_child;
 use lab::protocol::Bytes;
-use lab::{Kind, LONG, Peer, Server, config, eventually};
+use lab::{Kind, LONG, Peer, Server, assert_clean, config, eventually};
 
 #[test]
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
@@ -38,7 +38,7 @@ fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
         drop(waiting);
         bystanders.end();
         assert_eq!(server.count(Counter::Panics), 0);
-        assert!(server.drain(LONG).stuck.is_empty());
+        assert_clean(&server.drain(LONG));
     });
 }
 
@@ -62,7 +62,7 @@ fn a_listener_needs_no_file() {
     let listener = on_behalf(Side::Server, listen).expect("a listener");
     Peer::connect(listener.local_addr()).echo(b"hello");
     assert_eq!(missing.hits(), 0);
-    assert!(runtime.drain(LONG).stuck.is_empty());
+    assert_clean(&runtime.drain(LONG));
     // The listener keeps the descriptors of its group.
     drop(listener);
     world.is_as_before();

@@ -19,7 +19,7 @@ use lab::both::{one, options};
 use lab::engine::{Engine, config};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, threads_named};
-use lab::{Kind, LONG, Server, eventually, often};
+use lab::{Kind, LONG, Server, assert_clean, eventually, often};
 
 /// A session server and its client, each on a runtime whose calls can be interfered with.
 pub(crate) struct Pair {
@@ -79,8 +79,7 @@ impl Pair {
             let stats = runtime.stats();
             let odd = [Counter::Panics, Counter::ClosedReset, Counter::ClosedIoError];
             assert_eq!(odd.map(|counter| stats.get(counter)), [0; 3], "{stats}");
-            let report = runtime.drain(LONG);
-            assert!(report.stuck.is_empty() && report.cut == 0, "{report}");
+            assert_clean(&runtime.drain(LONG));
         }
     }
 }
@@ -179,6 +178,6 @@ fn what_waits_behind_bytes_that_came_with_descriptors_is_received() {
     peer.read_exact(&mut bytes).expect("both come back");
     assert_eq!(&bytes, b"one, two");
     drop(peer);
-    assert!(server.drain(LONG).stuck.is_empty());
+    assert_clean(&server.drain(LONG));
     world.is_as_before();
 }

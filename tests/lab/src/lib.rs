@@ -73,6 +73,12 @@ pub fn eventually_or<T: fmt::Display>(
     }
 }
 
+/// Checks that a drain cut no connection and left no thread behind.
+#[track_caller]
+pub fn assert_clean(report: &DrainReport) {
+    assert!(report.cut == 0 && report.stuck.is_empty(), "{report}");
+}
+
 /// Raises the limit on descriptors as far as it goes. As many tests run at once as there are CPUs,
 /// and the usual 1 024 descriptors are not enough for all tests of a program.
 pub fn make_room() {

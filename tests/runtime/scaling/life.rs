@@ -12,7 +12,7 @@ use epoll_group::{Builder, Handle, Runtime, ThreadInfo, ThreadKind};
 use lab::protocol::Bytes;
 use lab::threads::{Crowd, Event, How, falls_back, started};
 use lab::workers::threads_named;
-use lab::{LONG, Peer, eventually};
+use lab::{LONG, Peer, assert_clean, eventually};
 
 fn builder(name: &str) -> Builder {
     let config = lab::config()
@@ -108,8 +108,7 @@ fn a_drain_joins_the_threads_that_were_added() {
         let event = Event::new(how);
         let crowd = crowd(&runtime.handle(), &event, 30);
         event.happen();
-        let report = runtime.drain(LONG);
-        assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+        assert_clean(&runtime.drain(LONG));
         assert_eq!(crowd.ended(), 30);
         eventually(LONG, || threads_named("sl-j").is_empty());
     }
@@ -175,7 +174,7 @@ fn a_drain_finishes_closures_that_wait_for_each_other() {
             runtime.handle().spawn(code).expect("room");
         }
         let report = runtime.drain(LONG);
-        assert_eq!(report.stuck.len(), 0, "{how:?}: {report}");
+        assert_clean(&report);
         assert!(report.took < LONG / 2, "{how:?}: {report}");
         assert_eq!(told.try_iter().count(), 100, "{how:?}");
         eventually(LONG, || threads_named("sl-c").is_empty());

@@ -13,7 +13,7 @@ use epoll_group::stats::Counter;
 use lab::child::in_child;
 use lab::protocol::{Bytes, echo};
 use lab::threads::{Crowd, Event, How, start, started};
-use lab::{LONG, Peer, eventually};
+use lab::{LONG, Peer, assert_clean, eventually};
 
 /// While this lives, this process gets no more threads. The limit is lifted again because the leak
 /// sanitizer needs a thread at the end.
@@ -82,8 +82,7 @@ fn urgent_work_runs(how: How) {
     assert_eq!(started(&stats), [0; 4], "{stats}");
     assert_eq!(stats.get(Counter::Panics), 0, "{stats}");
     assert_eq!((stats.base_threads, stats.dynamic_threads, stats.reserve_threads), (4, 0, 1));
-    let report = runtime.drain(LONG);
-    assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+    assert_clean(&runtime.drain(LONG));
 }
 
 #[test]

@@ -10,10 +10,10 @@ use epoll_group::net::{
     Close, CloseReason, ConnectError, Connection, HalfClose, Hold, Input, Listener, Protocol,
 };
 use epoll_group::stats::Counter;
-use epoll_group::{Class, DrainReport, Handle, Runtime};
+use epoll_group::{Class, Handle, Runtime};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, only_one_worker};
-use lab::{LONG, Peer, config, eventually, often};
+use lab::{LONG, Peer, assert_clean, config, eventually, often};
 use socket2::{Domain, Socket, Type};
 
 const MESSAGE: usize = 8;
@@ -247,15 +247,19 @@ impl Scene {
     }
 }
 
-/// Drains while `code` runs.
-fn drain_while<R>(runtime: Runtime, code: impl FnOnce() -> R) -> (R, DrainReport) {
-    thread::scope(|scope| {
+/// Drains while `code` runs. Returns the number of connections that ended in order, and checks that
+/// all did.
+#[track_caller]
+fn drain_while(runtime: Runtime, code: impl FnOnce()) -> u64 {
+    let report = thread::scope(|scope| {
         let handle = runtime.handle();
         let drain = scope.spawn(|| runtime.drain(LONG));
         eventually(LONG, || handle.spawn(|| ()).is_err());
-        let result = code();
-        (result, drain.join().expect("a report"))
-    })
+        code();
+        drain.join().expect("a report")
+    });
+    assert_clean(&report);
+    report.finished
 }
 
 #[test]
@@ -266,7 +270,7 @@ fn requests_in_progress_get_the_answers_that_they_ask_for_during_the_drain() {
         let handle = runtime.handle();
         client.send(REQUEST);
         expect(&told, &Event::Requested);
-        let ((), report) = drain_while(runtime, || {
+        let finished = drain_while(runtime, || {
             expect(&told, &Event::FrontDrains);
             for _ in 0..questions {
                 assert_eq!(server.receive(MESSAGE), QUESTION);
@@ -277,7 +281,7 @@ fn requests_in_progress_get_the_answers_that_they_ask_for_during_the_drain() {
             assert_eq!(server.receive_to_finish(), b"");
             drop(server);
         });
-        assert_eq!((report.finished, report.cut, report.stuck.len()), (2, 0, 0), "{report}");
+        assert_eq!(finished, 2);
         assert_eq!(handle.stats().get(Counter::ClosedDraining), 2);
         let order = [drained(Event::FrontCloses), Event::Drains, drained(Event::Closes)];
         assert_eq!(told.try_iter().collect::<Vec<_>>(), order);
@@ -300,7 +304,7 @@ fn what_is_accepted_during_the_drain_gets_its_answers_too() {
         gate.wait_for(held);
     }
     client.send(REQUEST);
-    let ((), report) = drain_while(runtime, || {
+    let finished = drain_while(runtime, || {
         gate.open();
         for _ in 0..2 {
             assert_eq!(server.receive(MESSAGE), QUESTION);
@@ -311,7 +315,7 @@ fn what_is_accepted_during_the_drain_gets_its_answers_too() {
         assert_eq!(server.receive_to_finish(), b"");
         drop(server);
     });
-    assert_eq!((report.finished, report.cut, report.stuck.len()), (2, 0, 0), "{report}");
+    assert_eq!(finished, 2);
     expect(&told, &Event::Requested);
 }
 
@@ -322,7 +326,7 @@ fn nothing_new_is_connected_while_requests_finish() {
     let handle = runtime.handle();
     client.send(REQUEST);
     expect(&told, &Event::Requested);
-    let ((), report) = drain_while(runtime, || {
+    let finished = drain_while(runtime, || {
         expect(&told, &Event::FrontDrains);
         let (_listener, address) = self::server();
         let refused = handle.connect(address, Bytes::new(echo));
@@ -331,7 +335,7 @@ fn nothing_new_is_connected_while_requests_finish() {
         assert_eq!(client.receive_to_finish(), ANSWER);
         drop((client, server));
     });
-    assert_eq!((report.finished, report.cut), (2, 0), "{report}");
+    assert_eq!(finished, 2);
 }
 
 #[test]
@@ -367,7 +371,7 @@ fn alone_and_held_it_receives_and_sends_until_the_last_hold_is_dropped() {
     let runtime = start();
     let (conn, mut peer, told) = outgoing(&runtime.handle());
     let (first, last) = (conn.hold(), conn.hold());
-    let ((), report) = drain_while(runtime, || {
+    let finished = drain_while(runtime, || {
         expect(&told, &Event::Drains);
         for question in [*b"question", *b"a second", *b"and more"] {
             conn.send(question);
@@ -382,7 +386,7 @@ fn alone_and_held_it_receives_and_sends_until_the_last_hold_is_dropped() {
         assert_eq!(peer.receive_to_finish(), b"");
         drop(peer);
     });
-    assert_eq!((report.finished, report.cut), (1, 0), "{report}");
+    assert_eq!(finished, 1);
     assert_eq!(rest(&told), [drained(Event::Closes)]);
 }
 
@@ -392,7 +396,7 @@ fn one_that_nothing_holds_does_not_wait_for_one_that_is_held() {
     let (held, mut busy, told) = outgoing(&runtime.handle());
     let (_idle, mut idle, told_idle) = outgoing(&runtime.handle());
     let hold = held.hold();
-    let ((), report) = drain_while(runtime, || {
+    let finished = drain_while(runtime, || {
         assert_eq!(idle.receive_to_finish(), b"");
         drop(idle);
         assert_eq!(rest(&told_idle), [Event::Drains, drained(Event::Closes)]);
@@ -401,7 +405,7 @@ fn one_that_nothing_holds_does_not_wait_for_one_that_is_held() {
         expect(&told, &Event::Received(ANSWER.to_vec()));
         drop((hold, busy));
     });
-    assert_eq!((report.finished, report.cut), (2, 0), "{report}");
+    assert_eq!(finished, 2);
 }
 
 #[test]
@@ -410,7 +414,7 @@ fn a_hold_that_is_not_dropped_is_cut_at_the_deadline() {
     let (conn, mut peer, told) = outgoing(&runtime.handle());
     let hold = conn.hold();
     let report = runtime.drain(Duration::from_millis(20));
-    assert_eq!((report.finished, report.cut), (0, 1), "{report}");
+    assert_eq!((report.finished, report.cut, report.stuck.len()), (0, 1, 0), "{report}");
     assert!(conn.is_closed());
     assert_eq!(rest(&told).last(), Some(&cut(Event::Closes)));
     assert!(peer.receive_all().0.is_empty());
@@ -422,7 +426,7 @@ fn a_peer_that_finishes_first_is_why_it_ends() {
     let runtime = start();
     let (conn, mut peer, told) = outgoing(&runtime.handle());
     let hold = conn.hold();
-    let ((), report) = drain_while(runtime, || {
+    let finished = drain_while(runtime, || {
         expect(&told, &Event::Drains);
         peer.send(ANSWER);
         peer.finish();
@@ -433,7 +437,7 @@ fn a_peer_that_finishes_first_is_why_it_ends() {
         drop(hold);
         assert_eq!(peer.receive_to_finish(), b"");
     });
-    assert_eq!((report.finished, report.cut), (1, 0), "{report}");
+    assert_eq!(finished, 1);
     assert_eq!(rest(&told), [Event::Closes(CloseReason::ByPeer.to_string())]);
 }
 
@@ -463,14 +467,14 @@ fn one_that_is_not_established_ends_when_nobody_waits_for_it_any_more() {
         let (tell, told) = mpsc::channel();
         let conn = runtime.connect(address, Teller(tell)).expect("begun");
         let hold = held.then(|| conn.hold());
-        let ((), report) = drain_while(runtime, || {
+        let finished = drain_while(runtime, || {
             if let Some(hold) = hold {
                 assert!(!conn.is_closed());
                 drop(hold);
             }
             assert_eq!(rest(&told), [drained(Event::ConnectFails)]);
         });
-        assert_eq!((report.finished, report.cut), (1, 0), "{report}");
+        assert_eq!(finished, 1);
     }
 }
 
@@ -482,7 +486,7 @@ fn one_that_is_established_during_the_drain_brings_its_answer() {
     let conn = runtime.connect(address, Teller(tell)).expect("begun");
     conn.send(QUESTION);
     let hold = conn.hold();
-    let ((), report) = drain_while(runtime, || {
+    let finished = drain_while(runtime, || {
         // Now the backlog has room, and the kernel tries again within a second or two.
         drop(fillers);
         let mut peer = loop {
@@ -498,7 +502,7 @@ fn one_that_is_established_during_the_drain_brings_its_answer() {
         drop(hold);
         assert_eq!(peer.receive_to_finish(), &QUESTION[1..]);
     });
-    assert_eq!((report.finished, report.cut), (1, 0), "{report}");
+    assert_eq!(finished, 1);
 }
 
 #[test]
@@ -551,7 +555,8 @@ fn under_load_nothing_is_cut_and_each_request_is_answered() {
                         });
                         let client = scope.spawn(move || client.receive_to_finish());
                         let report = runtime.drain(LONG);
-                        assert_eq!((report.finished, report.cut), (2, 0), "{report}");
+                        assert_clean(&report);
+                        assert_eq!(report.finished, 2);
                         assert_eq!(client.join().expect("no panic"), ANSWER);
                     });
                 });

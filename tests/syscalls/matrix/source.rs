@@ -163,7 +163,7 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).expect("a readable folder") {
         let path = entry.expect("a readable entry").path();
         let name = path.strip_prefix(root).expect("below the root").to_str().expect("text");
-        let of_tests = ["tests.rs", "model", "model.rs", "mutant.rs", "internal"]
+        let of_tests = ["tests.rs", "model", "model.rs", "stand_in.rs", "mutant.rs", "internal"]
             .iter()
             .any(|end| name.ends_with(end));
         if of_tests {

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use epoll_group::client::{Client, Options};
 use epoll_group::{Config, Runtime};
-use lab::{LONG, eventually};
+use lab::{LONG, assert_clean, eventually};
 use txn_kv::client::{Done, Kv, KvError};
 use txn_kv::serve::{self, Server};
 use txn_kv::{Compare, Key, KeyRange, Op, Relation, Target, Txn};
@@ -81,5 +81,5 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
         assert_eq!((entry.revision.main, entry.record.version), (revision, version));
     }
     drop((clients, others));
-    assert_eq!(server.drain(LONG).cut, 0);
+    assert_clean(&server.drain(LONG));
 }

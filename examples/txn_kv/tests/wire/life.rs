@@ -11,7 +11,7 @@ use txn_kv::serve;
 use txn_kv::service::KvService;
 
 use super::{Both, PASSWORD, USER};
-use lab::{LONG, eventually};
+use lab::{LONG, assert_clean, eventually};
 
 /// Each accepted request is answered, also if it waits for a flush.
 #[test]
@@ -38,8 +38,7 @@ fn a_drain_answers_what_is_deferred() {
         (0..50).map(|_| told.recv_timeout(LONG).expect("an answer").expect("written")).collect();
     revisions.sort_unstable();
     assert_eq!(revisions, (1..=50).collect::<Vec<_>>());
-    let report = drain.join().expect("no panic");
-    assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+    assert_clean(&drain.join().expect("no panic"));
     assert_eq!(store.revision(), 50);
     drop((kvs, client, runtime));
 }
@@ -123,7 +122,6 @@ fn what_is_on_disk_is_there_when_it_is_served_again() {
         let status = kv.status().expect("told");
         assert!(status.contains(&("engine".into(), "disk".into())), "{status:?}");
         // The server closes the file when it ends.
-        let report = server.drain(LONG);
-        assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+        assert_clean(&server.drain(LONG));
     }
 }

@@ -11,7 +11,7 @@ use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Class, Config, DrainReport, session};
 
 use super::super::xrpc::Client;
-use super::super::{LONG, Server, eventually, eventually_or};
+use super::super::{LONG, Server, assert_clean, eventually, eventually_or};
 use super::{Control, Engine};
 
 /// Password of all accounts but `empty`.
@@ -120,7 +120,7 @@ impl Fixture {
     /// that, only `control` can be asked.
     pub fn drain_on_another_thread(&mut self) -> JoinHandle<()> {
         let server = self.server.take().expect("drained once");
-        thread::spawn(move || cuts_nothing(&server.drain(LONG)))
+        thread::spawn(move || assert_clean(&server.drain(LONG)))
     }
 
     /// Drains the server while work is in progress that does not end in time, for the reason `why`.
@@ -147,7 +147,7 @@ impl Fixture {
     fn check(&mut self) {
         self.control.drop_deferred();
         match self.server.take() {
-            Some(server) if self.leaves_work.get().is_none() => cuts_nothing(&server.drain(LONG)),
+            Some(server) if self.leaves_work.get().is_none() => assert_clean(&server.drain(LONG)),
             server => drop(server),
         }
         let counts = &self.control.counts;
@@ -160,11 +160,6 @@ impl Fixture {
             Arc::strong_count(&engine) == 1
         });
     }
-}
-
-#[track_caller]
-fn cuts_nothing(report: &DrainReport) {
-    assert!(report.cut == 0 && report.stuck.is_empty(), "{report}");
 }
 
 impl Drop for Fixture {
