@@ -106,6 +106,13 @@ pub(super) trait Schedule {
         mutant!(self.wake_for_what_waits(demand), StallWakesNobody => ());
     }
 
+    /// Counts a worker, then starts its thread. So another worker that leaves meanwhile is not the
+    /// last one, and does not drop the tasks that the new thread is for.
+    fn start_worker<R>(&self, start: impl FnOnce() -> R) -> R {
+        mutant!(self.end().enter(), CountedAfterStart => return (start(), self.end().enter()).0);
+        start()
+    }
+
     /// Notifies the workers that the group stops.
     fn stop_workers(&self, how: u8) {
         self.end().advance(how);
@@ -212,6 +219,17 @@ pub(super) trait Serve {
             self.group().take_permit(self.slot());
         }
         mutant!(self.group().wake_for_what_waits(demand), NoWakeBeforeStart => ());
+    }
+
+    /// Puts events into the batch of the slot with `take`, which returns their number. Then shows
+    /// them to the watchdog, also after a rest: the watchdog may have taken the permit since then, and
+    /// sleep again.
+    fn take_events(&self, take: impl FnOnce() -> usize) -> usize {
+        let count = take();
+        if mutant!(count > 0, EventsNotShown => false) {
+            self.group().show_to_watchdog();
+        }
+        count
     }
 
     /// Notes that a run was completed. If the handler has kept the guard of its wait, the worker goes

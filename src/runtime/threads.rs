@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::drain::{Exit, Exits};
 use super::group::Group;
 use super::guard;
+use super::schedule::Schedule;
 use super::thread_kind::ThreadKind;
 use super::usage::Usage;
 use super::worker::{Role, Worker};
@@ -186,9 +187,6 @@ impl Threads {
         let name = info.name.clone();
         let left = Arc::new(AtomicBool::new(false));
         let exit = self.exits.enter(&left);
-        // Before the thread begins: a worker that leaves meanwhile is not the last one, and does not drop
-        // the tasks that this thread is for.
-        group.end.enter();
         let (group_2, hooks) = (Arc::clone(group), self.hooks.clone());
         let body = move || {
             EXIT.set(Some(exit));
@@ -202,7 +200,7 @@ impl Threads {
             group_2.thread_set.vacate(slot);
             group_2.threads.note_left(kind);
         };
-        match thread::Builder::new().name(name.clone()).spawn(body) {
+        match group.start_worker(|| thread::Builder::new().name(name.clone()).spawn(body)) {
             Ok(handle) => {
                 table.threads.push(Thread { name: name.clone(), handle, left });
                 table.alive += 1;

@@ -300,6 +300,8 @@ fn report(group: &Group, worker: usize, slot: &WorkerSlot, stayed: Duration) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
     use crate::config::Config;
     use crate::runtime::park::Rest;
@@ -307,8 +309,12 @@ mod tests {
 
     /// Returns a runtime of two workers without threads, its watchdog, and the slots of the workers.
     fn two_workers() -> (Runtime, Watchdog, [usize; 2]) {
-        let config = Config::default().epoll_groups(1).epoll_threads_per_group(2).max_threads(2);
-        let config = config.reserve_threads_per_group(0);
+        let config = Config::default()
+            .epoll_groups(1)
+            .epoll_threads_per_group(2)
+            .max_threads(2)
+            .reserve_threads_per_group(0)
+            .thread_deadlock_check_interval(Duration::from_millis(50));
         let (runtime, watchdog) =
             Builder::default().config(config).assemble(None).expect("descriptors");
         let group = &runtime.handle.shared.groups[0];
@@ -334,6 +340,32 @@ mod tests {
             }
             assert!(!blocked.has_permit());
         }
+    }
+
+    #[test]
+    fn beside_a_handler_that_holds_nothing_the_watchdog_wakes_only_for_its_checks() {
+        const CHECKS: usize = 5;
+        let (runtime, mut watchdog, slots) = two_workers();
+        let group = Arc::clone(&runtime.handle.shared.groups[0]);
+        let _ = group.park.rest(false, group.mode.demand(clock::now()));
+        group.thread_set.slots[slots[0]].state.run(false);
+        while !watchdog.pace.is_quiet() {
+            watchdog.pace.note(false);
+        }
+        // Looks at the clock by the number of checks before. There are two in a turn of the loop.
+        let looks = Arc::new([const { AtomicUsize::new(0) }; CHECKS + 1]);
+        let (looks_2, handle) = (Arc::clone(&looks), runtime.handle.clone());
+        clock::at_each_look(move || {
+            let checks = handle.stats().get(Counter::WatchdogChecks) as usize;
+            looks_2[checks].fetch_add(1, Ordering::Relaxed);
+            if checks == CHECKS {
+                handle.shared.watch.stop();
+            }
+        });
+        watchdog.run();
+        clock::at_each_look(|| ());
+        let looks = looks.each_ref().map(|looks| looks.load(Ordering::Relaxed));
+        assert_eq!(looks[1..CHECKS], [2; CHECKS - 1], "the watchdog wakes between two checks");
     }
 
     #[test]

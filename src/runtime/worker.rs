@@ -297,35 +297,34 @@ impl Worker {
     fn deliver(&mut self, events: &[Event], rest: Option<Rest>, demand: Demand) {
         // 5. Pin every source before any code runs. Note the events of the eventfd and the timerfd.
         let (mut timers_due, mut woken) = (false, false);
-        let mut paces = [Pace::Cheap; MOST_EVENTS];
-        let (mut pinned, mut nanos) = (0, 0);
-        for event in events {
-            match event.data() {
-                EVENTFD => woken = true,
-                TIMERFD => timers_due = true,
-                data => {
-                    let token = Token::decode(data);
-                    if self.group.pin(token) {
-                        let cost = self.group.pinned(token).cost();
-                        paces[pinned] = cost.pace();
-                        nanos += u64::from(cost.nanos().unwrap_or(0));
-                        self.slot().batch[pinned].put(token, event.readiness());
-                        pinned += 1;
-                    } else {
-                        self.count(Counter::StaleEvents, 1);
+        let (mut paces, mut nanos) = ([Pace::Cheap; MOST_EVENTS], 0);
+        let pinned = self.take_events(|| {
+            let mut pinned = 0;
+            for event in events {
+                match event.data() {
+                    EVENTFD => woken = true,
+                    TIMERFD => timers_due = true,
+                    data => {
+                        let token = Token::decode(data);
+                        if self.group.pin(token) {
+                            let cost = self.group.pinned(token).cost();
+                            paces[pinned] = cost.pace();
+                            nanos += u64::from(cost.nanos().unwrap_or(0));
+                            self.slot().batch[pinned].put(token, event.readiness());
+                            pinned += 1;
+                        } else {
+                            self.count(Counter::StaleEvents, 1);
+                        }
                     }
                 }
             }
-        }
+            pinned
+        });
         if woken {
             // The edge may have been meant for another worker, which still waits. The wake-up ends
-            // before anything else is done: while it counts as under way, no other wake-up is sent.
+            // before any code runs: while it counts as under way, no other wake-up is sent.
             self.group.park.end_waking();
             self.count_wake_up();
-        }
-        if pinned > 0 {
-            // Also after a rest: the watchdog may have taken the permit since then, and sleep again.
-            self.group.show_to_watchdog();
         }
         if rest.is_some() && !demand.all_wait {
             let long = nanos >= LONG_BATCH_NANOS;

@@ -105,7 +105,7 @@ mod making {
         StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
-        WorkerCountsItself,
+        CountedAfterStart,
         LengthWrittenUnlocked,
         // Reserve
         ReserveIgnoresRest,

@@ -28,7 +28,6 @@ use crate::runtime::thread_kind::ThreadKind;
 use crate::runtime::thread_set::ThreadSet;
 use crate::runtime::watch::Watch;
 use crate::runtime::worker_slot::WorkerSlot;
-use crate::sync::mutant::mutant;
 
 mod ending;
 mod leaving;
@@ -248,15 +247,12 @@ impl Worker {
     pub(crate) fn new(group: &Arc<Group>, kind: ThreadKind, demand: Demand) -> Self {
         let slot = group.slot(kind);
         let group = Arc::clone(group);
-        // As `Threads::launch`.
-        mutant!(group.end.enter(), WorkerCountsItself => ());
         Self { group, slot, kind, demand: Cell::new(demand), leaves: Leaves::Never }
     }
 
     /// `Worker::run`.
     fn run(mut self) {
         let group = Arc::clone(&self.group);
-        mutant!((), WorkerCountsItself => group.end.enter());
         let served = catch_unwind(AssertUnwindSafe(|| self.work()));
         match served {
             Ok(()) => {
@@ -302,7 +298,8 @@ impl Worker {
     fn stall(&self) {
         self.group.begin_stall(self.kind, self.slot(), || self.demand());
         if self.group.thread_set.free() == 0 {
-            Self::new(&self.group, self.kind, self.demand()).run();
+            let worker = Self::new(&self.group, self.kind, self.demand());
+            self.group.start_worker(|| worker.run());
         }
         resume_unwind(Box::new(Gone));
     }
@@ -385,7 +382,11 @@ fn start_workers(group: &Arc<Group>, demands: &[Demand]) -> Vec<JoinHandle<()>> 
 }
 
 fn start(workers: Vec<Worker>) -> Vec<JoinHandle<()>> {
-    workers.into_iter().map(|worker| thread::spawn(move || worker.run())).collect()
+    let start = |worker: Worker| {
+        let group = Arc::clone(&worker.group);
+        group.start_worker(|| thread::spawn(move || worker.run()))
+    };
+    workers.into_iter().map(start).collect()
 }
 
 fn join(workers: Vec<JoinHandle<()>>) {

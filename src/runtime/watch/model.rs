@@ -83,8 +83,11 @@ fn events_are_taken_before_the_permit_is_given_up() {
         let rest = worker.group.park().rest(false, CALM);
         beside(worker, nothing_is_held, move |worker| {
             worker.rise(rest);
-            worker.slot().batch[0].put(Token::decode(Token::FIRST), Readiness::from_condensed(1));
-            mutant!(worker.group.show_to_watchdog(), EventsNotShown => ());
+            worker.take_events(|| {
+                let token = Token::decode(Token::FIRST);
+                worker.slot().batch[0].put(token, Readiness::from_condensed(1));
+                1
+            });
             worker.before_run(false, CALM);
         });
     });

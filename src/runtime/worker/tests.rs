@@ -72,6 +72,29 @@ fn a_wake_up_is_useful_if_there_is_work_and_futile_if_there_is_none() {
 }
 
 #[test]
+fn a_handler_in_the_batch_of_a_wake_up_sends_the_next_one() {
+    let (runtime, mut worker) = alone();
+    let group = Arc::clone(&worker.group);
+    let demand = group.mode.demand(worker.now);
+    // Another worker waits in epoll. The test takes its wake-up.
+    assert_eq!(group.park.rest(false, demand), Rest::Wait);
+    group.wake_one();
+    let (ours, mut other) = UnixStream::pair().expect("descriptors");
+    let handle = runtime.handle.clone();
+    let spawns = move |_: BorrowedFd<'_>, _| handle.spawn(|| ()).expect("there is room");
+    let watched = runtime.handle.register(ours, Interest::READABLE, spawns).expect("watched");
+    other.write_all(b"!").expect("sent");
+    let mut events = [Event::EMPTY; MOST_EVENTS];
+    let count = group.epoll.wait(&mut events, None).expect("events");
+    assert_eq!(count, 2, "the wake-up and the source");
+    worker.deliver(&events[..count], Some(Rest::Wait), demand);
+    let stats = runtime.stats();
+    assert_eq!(stats.get(Counter::WakeupsSent), 2, "the task of the handler wakes no worker");
+    drop(watched);
+    worker.run_tasks();
+}
+
+#[test]
 fn a_closure_that_is_queued_beyond_the_capacity_is_counted() {
     let (runtime, mut worker) = alone();
     for _ in 0..worker.group.config().epoll_work_queue_capacity {

@@ -26,11 +26,14 @@ fn stop<const N: usize>(demands: [Demand; N], tasks: &'static [Task]) {
 fn stop_at_the_start() {
     explore(|| {
         let group = Group::new(2);
-        let kinds = [ThreadKind::Reserve, ThreadKind::Base];
-        let workers = kinds.map(|kind| Worker::new(&group, kind, CALM));
+        let kinds = [ThreadKind::Base, ThreadKind::Reserve];
+        let [base, reserve] = kinds.map(|kind| Worker::new(&group, kind, CALM));
+        let mut threads = start(vec![base]);
         group.push(Task::Quick);
-        let threads = start(workers.into());
-        group.stop();
+        let here = Arc::clone(&group);
+        let stops = thread::spawn(move || here.stop());
+        threads.extend(start(vec![reserve]));
+        stops.join().expect("no panic");
         join(threads);
         let seen = (group.begun(), group.swept.load(Ordering::Relaxed));
         assert_eq!(seen, (1, 0), "a task is swept");
@@ -120,7 +123,7 @@ fn stop_open() {
 mutants! {
     stop_without_posts: StopPostsNobody, stop([TAKEN; 2], &[]), "deadlock";
     stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";
-    worker_counts_itself: WorkerCountsItself, stop_at_the_start(), "a task is swept";
+    worker_counted_after_its_start: CountedAfterStart, stop_at_the_start(), "a task is swept";
     end_without_fence: EndWithoutFence, push_at_the_end([CALM]), "a task is left behind";
     spawn_uncounted: IntakeUncounted, spawn_at_the_end(), "a task is left behind";
 }

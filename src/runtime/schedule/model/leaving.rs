@@ -3,11 +3,12 @@
 use super::*;
 use crate::sync::mutant::{explore, mutants};
 
-/// Starts two workers. The first one leaves, the other stays.
+/// Starts two workers: one that stays, and then one that leaves.
 fn one_leaves(group: &Arc<Group>, when: Leaves) -> Vec<JoinHandle<()>> {
+    let stays = Worker::new(group, ThreadKind::Base, CALM);
     let mut leaving = Worker::new(group, ThreadKind::Worker, CALM);
     leaving.leaves = when;
-    start(vec![leaving, Worker::new(group, ThreadKind::Base, CALM)])
+    start(vec![stays, leaving])
 }
 
 /// A worker leaves because it found another one free, while that one begins to wait. The last event or

@@ -124,5 +124,5 @@ mutants! {
     permit_that_one_shows_who_waits: StallShowsPermit, permit_of_one_that_waits(), "one polls, with one permit";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
     permit_taken_and_unclaimed: PermitLeftUnclaimed, permit_of_one_that_hangs(), "deadlock";
-    permit_taken_from_one_that_rests: RestingShowsPermit, theft_beside_rest_and_wake(), "";
+    permit_taken_from_one_that_rests: RestingShowsPermit, theft_beside_rest_and_wake(), "a rest or permit is left";
 }

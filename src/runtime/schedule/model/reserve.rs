@@ -23,11 +23,12 @@ fn ordinary_task_beside_the_reserve(wait: Wait) {
             group.thread_set.end_stall(ThreadKind::Base);
         }
         let mut threads = start(vec![ordinary]);
-        threads.push(thread::spawn(move || {
+        let serve = move || {
             // When it is no longer needed, it stands by, which the other model has.
             let mut reserve = reserve;
             reserve.serve();
-        }));
+        };
+        threads.push(group.start_worker(|| thread::spawn(serve)));
         group.push(Task::Stuck);
         group.wait_until_begun(1);
         group.stop();
