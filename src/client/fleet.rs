@@ -310,7 +310,7 @@ mod tests {
     fn silent_server(name: &str) -> (UnixListener, String) {
         let name = format!("{name}-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        (UnixListener::bind_addr(&address).expect("a listener"), format!("unix:\0{name}"))
+        (UnixListener::bind_addr(&address).expect("a listener"), format!("unix:@{name}"))
     }
 
     fn open(fleet: &Arc<Fleet>, deadline: Instant, told: &Arc<Mutex<Vec<Instant>>>) {
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_caller_is_told_at_once_that_the_only_connection_has_failed_at_once() {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
-        let options = Options::new(format!("unix:\0nothing-{}", std::process::id()), "root");
+        let options = Options::new(format!("unix:@nothing-{}", std::process::id()), "root");
         let fleet = Fleet::new(runtime.handle().clone(), options.connections(1));
         let (give, given) = mpsc::sync_channel(1);
         fleet.open(Instant::now() + SECOND, Receiver::Thread(give));

@@ -59,17 +59,20 @@ impl Part {
         self.group.notify_source(self.token, STOP);
     }
 
-    /// Returns another descriptor of the listening socket, for a successor. From now on the file of a
-    /// Unix socket stays, and the backlog is the successor's.
+    /// Returns a duplicate of the descriptor of the listening socket.
     pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
         let closed = || io::Error::new(io::ErrorKind::NotConnected, "the listener is closed");
         let acceptor = self.acceptor.upgrade().ok_or_else(closed)?;
-        let socket = socket::duplicate(acceptor.socket.as_fd())?;
+        socket::duplicate(acceptor.socket.as_fd())
+    }
+
+    /// Leaves the file of a Unix socket and the backlog to a successor.
+    pub(super) fn pass_on(&self) {
+        let Some(acceptor) = self.acceptor.upgrade() else { return };
         acceptor.passed_on.store(true, Ordering::Relaxed);
         if let Some(unlink) = &acceptor.unlink {
             unlink.keep.store(true, Ordering::Relaxed);
         }
-        Ok(socket)
     }
 }
 
@@ -134,8 +137,9 @@ impl Drop for Unlink {
 /// Listening socket, watched by one group. It is closed with the last reference to its slot.
 pub(super) struct Acceptor {
     group: Arc<Group>,
-    socket: OwnedFd,
+    /// Dropped before the socket is closed: afterwards another process may replace the file.
     unlink: Option<Arc<Unlink>>,
+    socket: OwnedFd,
     /// Deals connections to the groups in turn. `None` if each group has its own socket.
     deal: Option<Handle>,
     protocol: Arc<dyn Erased>,
@@ -580,6 +584,21 @@ mod tests {
         assert_eq!(runtime.queued(), 0);
         usage.descriptor_closed();
         assert_eq!(runtime.queued(), 1);
+    }
+
+    #[test]
+    fn a_listener_that_was_passed_on_leaves_its_backlog_to_the_successor() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (mut acceptor, _client) = acceptor(&runtime, "passed on");
+        // Its socket is not watched, so there is none to unwatch.
+        acceptor.token = OnceLock::new();
+        let successor = acceptor.socket.try_clone().expect("a descriptor");
+        acceptor.passed_on.store(true, Ordering::Relaxed);
+        let mut accept = Accept::new(None);
+        let none = || panic!("the client is left to the successor");
+        assert!(!acceptor.turn(&mut accept, STOP, none));
+        assert!(accept.closed);
+        assert!(socket::accept(successor.as_fd()).is_ok());
     }
 
     /// Returns the number of clients that are turned away if the listener meets this error at once,

@@ -59,7 +59,9 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(addr) => addr.fmt(f),
             Self::Unix(path) => match path.as_os_str().as_bytes() {
-                [0, name @ ..] => write!(f, "{UNIX_PREFIX}@{}", name.escape_ascii()),
+                [0, name @ ..] => write!(f, "{UNIX_PREFIX}@{}", String::from_utf8_lossy(name)),
+                // It is no abstract name.
+                [b'@', ..] => write!(f, "{UNIX_PREFIX}./{}", path.display()),
                 _ => write!(f, "{UNIX_PREFIX}{}", path.display()),
             },
         }
@@ -108,7 +110,12 @@ pub trait ToAddress {
 impl ToAddress for str {
     fn to_address(&self) -> io::Result<Address> {
         if let Some(path) = self.strip_prefix(UNIX_PREFIX) {
-            let name = path.strip_prefix('@').map(|name| abstract_path(name.as_bytes()));
+            let name = path.strip_prefix('@');
+            if name.is_none() && (path.is_empty() || path.contains('\0')) {
+                let text = format!("the path {path:?} is empty or has a zero byte");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            let name = name.map(|name| abstract_path(name.as_bytes()));
             return Ok(Address::Unix(name.unwrap_or_else(|| path.into())));
         }
         if let Ok(addr) = self.parse() {
@@ -204,11 +211,15 @@ mod tests {
     #[test]
     fn the_text_form_is_accepted_again() {
         for text in
-            ["127.0.0.1:4711", "[::1]:80", "unix:/run/db.sock", "unix:@name", "unix:./@file"]
+            ["127.0.0.1:4711", "[::1]:80", "unix:/run/db.sock", "unix:@a\\é", "unix:./@file"]
         {
             let address = text.to_address().expect("an address");
             assert_eq!(address.to_string(), text);
         }
-        assert!("nonsense".to_address().is_err());
+        for text in ["nonsense", "unix:", "unix:/run/a\0b"] {
+            assert!(text.to_address().is_err(), "{text:?}");
+        }
+        let file = Address::Unix("@file".into());
+        assert_eq!(file.to_string(), "unix:./@file");
     }
 }

@@ -46,7 +46,7 @@ impl From<&Address> for PeerHost {
 pub struct ListenerStats {
     /// Connections that are open now.
     pub open: usize,
-    /// Connections that were accepted and served.
+    /// Connections that were accepted within the limits.
     pub accepted: u64,
     /// Connections closed at once because of the listener's `max_connections`.
     pub refused_max_connections: u64,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_by_address_counts_networks_of_ipv6_and_forgets_who_left() {
+    fn a_limit_by_address_counts_networks_of_ipv6_until_their_connections_end() {
         let options = ListenOptions::new().max_connections(3).max_connections_per_address(1);
         let admissions = Admissions::new(&options);
         let [one, same, other] = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8:0:1::1]:1"];

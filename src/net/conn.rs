@@ -74,7 +74,7 @@ pub(super) struct Conn {
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
 
-/// A user has set no idle time-out. The longest one is shorter.
+/// No idle time-out is set. `set_idle_timeout` stores at most `NOT_SET - 1`.
 const NOT_SET: u64 = u64::MAX;
 
 /// Bytes can be read, or the end of the stream.
@@ -236,6 +236,8 @@ impl Conn {
     pub(super) fn set_idle_timeout(&self, limit: Duration) {
         let nanos = u64::try_from(limit.as_nanos()).unwrap_or(NOT_SET - 1).min(NOT_SET - 1);
         self.idle_timeout.store(nanos, Ordering::Relaxed);
+        // The time begins now.
+        self.sent_lately.store(true, Ordering::Relaxed);
         self.notify_recv(TIMER);
     }
 

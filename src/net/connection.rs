@@ -14,6 +14,7 @@ use super::conn::{CLOSE, Conn, NOTIFIED};
 use super::phase::Phase;
 use super::pieces::Pieces;
 use super::send_queue::Sent;
+use crate::config::ConfigError;
 use crate::runtime::{Class, Group};
 use crate::sys::socket;
 
@@ -190,8 +191,8 @@ impl Connection {
         self.0.half_close();
     }
 
-    /// Sets the idle time-out of this connection, from any thread, in place of its listener's. Zero
-    /// switches it off. It has no effect on outgoing connections, which have none.
+    /// Sets the idle time-out of this connection, from any thread, in place of its listener's. The time
+    /// begins now. Zero switches it off. It has no effect on outgoing connections, which have none.
     pub fn set_idle_timeout(&self, limit: Duration) {
         self.0.set_idle_timeout(limit);
     }
@@ -241,9 +242,9 @@ impl Connection {
 }
 
 /// The socket, to ask for what has no method here, such as `TCP_INFO` or `SO_ORIGINAL_DST`. It stays
-/// open as long as the handle. Bytes that are read or written by it are missing in the order of the
-/// connection's own: that is only sound inside a callback with the connection's state, while `input` is
-/// empty and [`pending_bytes`](Connection::pending_bytes) is 0. Its mode (`O_NONBLOCK`) must stay.
+/// open as long as the handle. Bytes that are read or written by it mix with the stream of the
+/// connection. Do that only inside a callback with the connection's state, while `input` is empty and
+/// [`pending_bytes`](Connection::pending_bytes) is 0. `O_NONBLOCK` must stay set.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
@@ -279,6 +280,8 @@ pub enum ConnectError {
     Address(io::Error),
     /// The system returned an error.
     Io(io::Error),
+    /// An option is out of its range.
+    Options(ConfigError),
     /// `max_connections` is reached.
     Limit(usize),
     /// The runtime drains. No connection is made any more, even for requests in progress: the
@@ -291,6 +294,7 @@ impl fmt::Display for ConnectError {
         match self {
             Self::Address(error) => write!(f, "connect address: {error}"),
             Self::Io(error) => write!(f, "connect: {error}"),
+            Self::Options(error) => write!(f, "connect: {error}"),
             Self::Limit(limit) => write!(f, "connect: max_connections {limit} is reached"),
             Self::Draining => f.write_str("connect: the runtime drains"),
         }
@@ -301,6 +305,7 @@ impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Address(error) | Self::Io(error) => Some(error),
+            Self::Options(error) => Some(error),
             Self::Limit(_) | Self::Draining => None,
         }
     }

@@ -51,7 +51,7 @@ impl Round<'_> {
         }
     }
 
-    /// Returns true unless a pause by the user holds no input back.
+    /// Returns true if input waits that will be received later.
     fn input_waits(&self, recv: &Recv) -> bool {
         !self.conn.is_paused() || !recv.buf.is_empty() || socket::has_input(self.conn.fd())
     }
@@ -128,6 +128,10 @@ impl Round<'_> {
     pub(super) fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
         let noted = lock(&self.conn.reason).take();
         if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
+            return;
+        }
+        if recv.stage.is_connecting() {
+            self.finish(recv, Some(noted.unwrap_or(reason)));
             return;
         }
         recv.stage = Stage::Flushing;

@@ -15,6 +15,7 @@ use super::connection::{ConnectError, Connection};
 use super::handler::{Erased, Typed};
 use super::options::{ConnOptions, ConnectOptions, ListenOptions};
 use super::receive::Recv;
+use crate::config::ConfigError;
 use crate::runtime::{Handle, Runtime};
 use crate::stats::Counter;
 use crate::sys::clock;
@@ -44,16 +45,19 @@ impl Listener {
         self.admissions.stats()
     }
 
-    /// Returns other descriptors of the listening sockets, to pass them to a successor, which can
-    /// [listen](Handle::listen) on them. Drop this listener when it does. From then on the connections
-    /// in the backlog are the successor's, and the file of a Unix socket stays. The example `handover`
-    /// loses no request that way.
+    /// Returns duplicates of the descriptors of the listening sockets, to pass them to a successor,
+    /// which can [listen](Handle::listen) on them. When the successor listens, drop this listener. The
+    /// connections in the backlog are then left to the successor, and so is the file of a Unix socket.
+    /// This is so from this call on, also if the successor fails. The example `handover` loses no
+    /// request that way.
     ///
     /// # Errors
     ///
     /// If the listener is closed, or descriptors run out.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
-        self.parts.iter().map(Part::duplicate).collect()
+        let sockets = self.parts.iter().map(Part::duplicate).collect::<Result<_, _>>()?;
+        self.parts.iter().for_each(Part::pass_on);
+        Ok(sockets)
     }
 }
 
@@ -78,6 +82,8 @@ pub enum ListenError {
         /// Error of the system.
         source: io::Error,
     },
+    /// An option is out of its range.
+    Options(ConfigError),
     /// The ready listener could not be taken over or watched.
     Watch(io::Error),
     /// The runtime drains.
@@ -90,6 +96,7 @@ impl fmt::Display for ListenError {
             Self::Address(error) => write!(f, "listen address: {error}"),
             Self::Bind { address, source } => write!(f, "listen on {address}: {source}"),
             Self::Watch(error) => write!(f, "listener: {error}"),
+            Self::Options(error) => write!(f, "listen: {error}"),
             Self::Draining => f.write_str("listen: the runtime drains"),
         }
     }
@@ -101,6 +108,7 @@ impl std::error::Error for ListenError {
             Self::Address(error) | Self::Watch(error) | Self::Bind { source: error, .. } => {
                 Some(error)
             }
+            Self::Options(error) => Some(error),
             Self::Draining => None,
         }
     }
@@ -136,6 +144,7 @@ impl Handle {
         options: ListenOptions,
         protocol: P,
     ) -> Result<Listener, ListenError> {
+        options.conn.check().map_err(ListenError::Options)?;
         let at = at.to_listen().map_err(ListenError::Address)?;
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
@@ -146,7 +155,7 @@ impl Handle {
         let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, conn));
         let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
         let local = sockets.first().map(|socket| socket::local_addr(socket.as_fd()));
-        let local = local.unwrap_or_else(|| Err(io::Error::other("no listener")));
+        let local = local.unwrap_or_else(|| Err(io::Error::other("the list of sockets is empty")));
         let local = Address::from_raw(&local.map_err(ListenError::Watch)?);
         let per_group = sockets.len() == self.groups().len();
         let mut listener = Listener { local, parts: Vec::new(), admissions };
@@ -194,6 +203,7 @@ impl Handle {
         options: ConnectOptions,
         protocol: P,
     ) -> Result<Connection, ConnectError> {
+        options.conn.check().map_err(ConnectError::Options)?;
         let to = to.to_address().map_err(ConnectError::Address)?;
         let raw = to.to_raw().map_err(ConnectError::Address)?;
         if self.usage().is_draining() {
@@ -210,20 +220,20 @@ impl Handle {
         }
         let socket = socket::connect(&raw, local_addr, &socket_options(self, prepare))
             .map_err(ConnectError::Io)?;
-        let recv = Recv::outgoing(connect_timeout.map(|limit| clock::now() + limit));
+        let recv = Recv::outgoing(connect_timeout.map(|limit| clock::later(clock::now(), limit)));
         let protocol = Arc::new(Typed::new(protocol, conn));
         let group = Arc::clone(self.group_here());
         Conn::start(group, socket, to, protocol, self.class(), recv).map_err(ConnectError::Io)
     }
 
-    /// Serves a connected socket that the host accepted or was passed, as if a listener had accepted
-    /// it.
+    /// Serves a connected stream socket that the host accepted or was passed, as if a listener had
+    /// accepted it. Sets `O_NONBLOCK`, also for duplicates of the descriptor that the host keeps.
     ///
     /// # Errors
     ///
-    /// [`Io`](ConnectError::Io) if the socket is not connected, or cannot be watched;
-    /// [`Limit`](ConnectError::Limit) or [`Draining`](ConnectError::Draining) if no connection may be
-    /// added. The socket is closed then.
+    /// [`Io`](ConnectError::Io) if the socket is no connected stream, cannot be watched, or
+    /// `max_silent_connections` is reached; [`Limit`](ConnectError::Limit) or
+    /// [`Draining`](ConnectError::Draining) if no connection may be added. The socket is closed then.
     pub fn adopt<P: Protocol>(
         &self,
         socket: impl Into<OwnedFd>,
@@ -236,6 +246,11 @@ impl Handle {
         let config = self.settings();
         if self.usage().connections() >= config.max_connections {
             return Err(ConnectError::Limit(config.max_connections));
+        }
+        if self.usage().silent() >= config.max_silent_connections {
+            let text =
+                format!("max_silent_connections {} is reached", config.max_silent_connections);
+            return Err(ConnectError::Io(io::Error::other(text)));
         }
         let peer = socket::adopt_stream(socket.as_fd(), &socket_options(self, None))
             .map_err(ConnectError::Io)?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admissions::Admissions;
+use crate::config::{Config, ConfigError};
 use crate::sys::socket::Prepare;
 
 /// Effect of a backlog above `write_high_watermark_bytes`, that is, of a peer that does not read.
@@ -38,8 +39,29 @@ pub(super) struct ConnOptions {
     pub(super) admissions: Option<Arc<Admissions>>,
 }
 
-/// Options of one listener and its connections, for [`listen_with`](crate::Handle::listen_with). What
-/// is not set is as in the [`Config`](crate::Config).
+impl ConnOptions {
+    /// Checks that each time-out is in the range of the tunable with its name.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let mut config = Config::default();
+        if let Some(limit) = self.first_bytes_timeout {
+            config = config.first_bytes_timeout(limit);
+        }
+        if let Some(limit) = self.frame_timeout {
+            config = config.frame_timeout(limit);
+        }
+        if let Some(limit) = self.idle_timeout {
+            config = config.idle_timeout(limit);
+        }
+        if let Some(limit) = self.net_write_timeout {
+            config = config.net_write_timeout(limit);
+        }
+        config.validate()
+    }
+}
+
+/// Options of one listener and its connections, for [`listen_with`](crate::Handle::listen_with). An
+/// option that is not set has the value in the [`Config`]. A time-out has the range of the tunable
+/// with its name.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -73,15 +95,16 @@ impl ListenOptions {
         self
     }
 
-    /// Limits the open connections of this listener. Further ones are closed at once. `max_connections`
-    /// of the configuration, which counts those of all listeners, stays in force.
+    /// Limits the connections of this listener. Further ones are closed at once. A connection counts
+    /// until it has ended, so a peer that comes again at once may be refused. `max_connections` of the
+    /// configuration, which counts the connections of all listeners, stays in force.
     #[must_use]
     pub const fn max_connections(mut self, most: usize) -> Self {
         self.max_connections = Some(most);
         self
     }
 
-    /// Limits the open connections from one address. Further ones are closed at once. IPv6 addresses
+    /// Limits the connections from one address, counted in the same way. Further ones are closed at once. IPv6 addresses
     /// with the same first 64 bits count as one, and so do all peers of a Unix socket.
     #[must_use]
     pub const fn max_connections_per_address(mut self, most: usize) -> Self {
@@ -120,10 +143,11 @@ impl ListenOptions {
         self
     }
 
-    /// Shares the TCP port with other processes of the same user that set this too (`SO_REUSEPORT`).
-    /// The kernel spreads new connections over all of them. A process that ends resets the
+    /// Shares the TCP port with other processes of the same user (`SO_REUSEPORT`). The kernel spreads
+    /// new connections over all of them. The first listener must set this too, unless its runtime has
+    /// several groups, which share the port in the same way. A process that ends resets the
     /// connections that it has not accepted; to pass listeners on without that, see
-    /// [`Listener::sockets`](super::Listener::sockets).
+    /// [`Listener::sockets`](super::Listener::sockets). Unix sockets and ready ones have no such option.
     #[must_use]
     pub const fn reuse_port(mut self, shared: bool) -> Self {
         self.reuse_port = shared;
@@ -132,7 +156,7 @@ impl ListenOptions {
 
     /// Replaces the file of a Unix socket on which no process listens, as a killed process leaves it
     /// behind. Otherwise the address counts as in use. Two processes that start at the same time may
-    /// each replace the file of the other one.
+    /// each replace the file of the other one. TCP addresses and abstract names have no file.
     #[must_use]
     pub const fn replace_stale_file(mut self, replace: bool) -> Self {
         self.replace_stale_file = replace;
@@ -152,8 +176,8 @@ impl ListenOptions {
     }
 }
 
-/// Options of an outgoing connection, for [`connect_with`](crate::Handle::connect_with). What is not
-/// set is as in the [`Config`](crate::Config).
+/// Options of an outgoing connection, for [`connect_with`](crate::Handle::connect_with). An option that
+/// is not set has the value in the [`Config`]. A time-out has the range of the tunable with its name.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
     pub(super) conn: ConnOptions,
@@ -184,7 +208,10 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the local address of a TCP connection. Port 0 lets the kernel choose one.
+    /// Sets the local address of a TCP connection. Port 0 lets the kernel choose a port, of which there
+    /// are about 28 000 for all connections from that address. If
+    /// [`prepare_socket`](Self::prepare_socket) sets `IP_BIND_ADDRESS_NO_PORT`, there are as many for
+    /// each server.
     #[must_use]
     pub const fn local_addr(mut self, addr: SocketAddr) -> Self {
         self.local_addr = Some(addr);

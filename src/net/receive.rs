@@ -44,6 +44,8 @@ pub(super) struct Recv {
     pub(super) awaiting: bool,
     /// Set while the connection is counted as paused.
     pub(super) paused: bool,
+    /// Set from the time at which the backlog stopped the reads until it is low.
+    full: bool,
     closing: bool,
     /// Set if input had arrived when the drain came.
     pub(super) busy: bool,
@@ -171,6 +173,7 @@ impl Recv {
             drain_later: false,
             awaiting: false,
             paused: false,
+            full: false,
             closing: false,
             busy: false,
             dry: false,
@@ -417,7 +420,7 @@ impl Round<'_> {
     /// one. A peer that does not read is not read from either.
     fn is_full(&self, recv: &Recv) -> bool {
         let config = self.conn.group.config();
-        let most = if recv.paused {
+        let most = if recv.full {
             config.write_low_watermark_bytes
         } else {
             config.write_high_watermark_bytes
@@ -451,6 +454,7 @@ impl Round<'_> {
 
     /// Handles [`RESUME`]: the backlog is low again.
     fn room_again(&self, recv: &mut Recv) {
+        recv.full = false;
         if recv.paused {
             self.set_paused(recv, self.conn.is_paused());
             // The connection was not read, so the peer could not complete a frame meanwhile.
@@ -492,15 +496,13 @@ impl Round<'_> {
 
     /// Finds out whether an outgoing connection was established or has failed.
     fn establish(&self, recv: &mut Recv, marks: Marks) {
-        if !marks.has(WRITABLE | HUNG_UP) {
-            if recv.stage.deadline().is_some_and(|until| until <= clock::now()) {
-                let error = io::Error::new(io::ErrorKind::TimedOut, "connect_timeout has passed");
-                self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
-            }
+        let told = marks.has(WRITABLE | HUNG_UP);
+        if !told && recv.stage.deadline().is_none_or(|until| clock::now() < until) {
             return;
         }
         let error = match socket::take_error(self.conn.fd()) {
-            // An early `send` may have taken the error from the socket.
+            // An early `send` may have taken the error from the socket. At the deadline, the event that
+            // reports success may not have been handled yet.
             Ok(None) => socket::peer_addr(self.conn.fd()).err(),
             Ok(error) => error,
             Err(error) => Some(error),
@@ -510,7 +512,13 @@ impl Round<'_> {
                 recv.stage = Stage::New;
                 self.conn.count(Counter::ConnectionsConnected, 1);
             }
-            Some(error) => self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error)))),
+            Some(error) => {
+                let late = !told && error.kind() == io::ErrorKind::NotConnected;
+                let passed =
+                    || io::Error::new(io::ErrorKind::TimedOut, "connect_timeout has passed");
+                let error = if late { passed() } else { error };
+                self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
+            }
         }
     }
 
@@ -550,6 +558,7 @@ impl Round<'_> {
                 return Next::Paused;
             }
             if self.is_full(recv) {
+                recv.full = true;
                 // If the backlog is low again already, the mark comes back at once.
                 self.set_paused(recv, true);
                 self.conn.resume_when_low();

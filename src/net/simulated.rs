@@ -61,7 +61,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::conn::READABLE;
-    use super::super::{Close, CloseReason, Input, Sent, Turn};
+    use super::super::{Close, CloseReason, ConnectOptions, Input, Sent, Turn};
     use super::*;
     use crate::config::Config;
     use crate::runtime::source::{Source, TIMER, WorkerContext};
@@ -452,6 +452,28 @@ mod tests {
         drop(hold);
         run();
         assert_eq!(*lock(&reasons), [CloseReason::Draining.to_string()]);
+    }
+
+    #[test]
+    fn a_connection_that_was_established_in_time_is_not_late() {
+        let now = Instant::now();
+        clock::simulate(Some(now));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let reasons = Arc::default();
+        let options = ConnectOptions::new().connect_timeout(Duration::from_secs(1));
+        let conn = runtime.handle().connect_with(address, options, Fails(Arc::clone(&reasons)));
+        let _conn = conn.expect("it begins");
+        // The timer is handled before the event that tells of the success.
+        clock::simulate(Some(now + Duration::from_secs(5)));
+        runtime.fire_due();
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        clock::simulate(None);
+        assert_eq!(*lock(&reasons), Vec::<String>::new());
+        assert_eq!(runtime.handle().stats().get(Counter::ConnectionsConnected), 1);
     }
 
     /// Another worker may read the end of the stream meanwhile.

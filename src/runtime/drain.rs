@@ -23,7 +23,8 @@ pub struct DrainReport {
     pub finished: u64,
     /// Connections that were refused at a limit, and closures that `spawn` returned.
     pub refused: u64,
-    /// Connections that were cut at the deadline, with requests or replies unfinished.
+    /// Connections that were cut at the deadline: with requests or replies unfinished, or because no
+    /// worker was free to end them.
     pub cut: u64,
     /// Names of threads that were still inside a handler, or the destructor of a thread-local. Such
     /// a thread ends when the handler or destructor does.

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     pub(crate) recv_buf: usize,
     /// `TCP_NOTSENT_LOWAT`, 0 leaves the kernel's choice.
     pub(crate) notsent_lowat: u32,
-    /// Called behind the options above.
+    /// Called after the options above are set.
     pub(crate) prepare: Option<Prepare>,
 }
 
@@ -67,7 +67,7 @@ impl Options {
 /// Binds and listens on a TCP address, once or for `count` listeners of one port.
 ///
 /// Unless `shared`, the first bind is made without `SO_REUSEPORT`. Therefore a port in use is an
-/// error, and the listener never shares the connections of another program.
+/// error. Later another program of the same user can share the port of several listeners.
 pub(crate) fn listen_tcp(
     addr: SocketAddr,
     count: usize,
@@ -117,6 +117,7 @@ pub(crate) fn listen_unix(path: &Path, backlog: i32, options: &Options) -> io::R
 /// Takes over a listener that the host made.
 pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Result<()> {
     let socket = SockRef::from(&fd);
+    check_stream(&socket)?;
     if !socket.is_listener()? {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
     }
@@ -125,9 +126,17 @@ pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Resul
     options.apply(&socket, tcp)
 }
 
+fn check_stream(socket: &Socket) -> io::Result<()> {
+    if socket.r#type()? == Type::STREAM {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket is no stream"))
+}
+
 /// Takes over a connected socket that the host made. Returns the address of its peer.
 pub(crate) fn adopt_stream(fd: BorrowedFd<'_>, options: &Options) -> io::Result<SockAddr> {
     let socket = SockRef::from(&fd);
+    check_stream(&socket)?;
     let peer = socket.peer_addr()?;
     socket.set_nonblocking(true)?;
     options.apply(&socket, peer.as_socket().is_some())?;

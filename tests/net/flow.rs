@@ -685,6 +685,23 @@ fn a_full_backlog_stops_the_input_unless_the_listener_chose_a_notice() {
 }
 
 #[test]
+fn a_pause_by_the_user_does_not_lower_the_limit_of_the_backlog() {
+    // The backlog stays between the watermarks until the peer reads.
+    let config = config().write_high_watermark_bytes(16 << 20).write_low_watermark_bytes(0);
+    let (probe, calls) = Probe::new();
+    let server = Server::start(Kind::Tcp, config, probe);
+    let mut peer = Peer::try_connect(server.address(), Some(4096)).expect("connected");
+    let conn = opened(&calls);
+    assert!(matches!(conn.send(pattern(8 << 20)), Sent::Queued(_)));
+    conn.pause_reads();
+    peer.send(b"question");
+    server.wait_for(Counter::ReadsPaused, 1);
+    conn.resume_reads();
+    assert_eq!(received(&calls), b"question");
+    assert!(conn.pending_bytes() > 0, "the peer has not read");
+}
+
+#[test]
 fn a_drain_waits_for_a_paused_connection_and_answers_its_input() {
     let (protocol, given) = given_away();
     let server = Server::start(Kind::Tcp, config(), protocol);

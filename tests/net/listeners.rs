@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -150,6 +150,51 @@ fn a_listener_has_its_own_time_outs() {
 }
 
 #[test]
+fn a_time_out_out_of_its_range_is_refused_with_its_name() {
+    let runtime = runtime(config());
+    let huge = Duration::MAX;
+    let cases = [
+        (ListenOptions::new().first_bytes_timeout(huge), "first_bytes_timeout"),
+        (ListenOptions::new().frame_timeout(Duration::ZERO), "frame_timeout"),
+        (ListenOptions::new().idle_timeout(huge), "idle_timeout"),
+        (ListenOptions::new().net_write_timeout(huge), "net_write_timeout"),
+    ];
+    for (options, name) in cases {
+        let refused = runtime.listen_with("127.0.0.1:0", options, Bytes::new(echo));
+        let error = refused.expect_err("it is out of its range").to_string();
+        assert!(error.starts_with(&format!("listen: {name} ")), "{error}");
+    }
+    let listener = echoes(&runtime, ListenOptions::new());
+    let options = ConnectOptions::new().net_write_timeout(huge);
+    let refused = runtime.connect_with(listener.local_addr(), options, Bytes::new(echo));
+    assert!(matches!(refused, Err(ConnectError::Options(_))), "{refused:?}");
+    // These two have no range.
+    let (protocol, given, _ends) = tells();
+    let options = ConnectOptions::new().connect_timeout(huge);
+    let conn = runtime.connect_with(listener.local_addr(), options, protocol).expect("begun");
+    next(&given).set_idle_timeout(huge);
+    assert!(!conn.is_closed());
+}
+
+#[test]
+fn an_idle_time_out_begins_when_it_is_set() {
+    let (protocol, given, ends) = tells();
+    let runtime = runtime(config());
+    let idle = ListenOptions::new().idle_timeout(Duration::from_millis(20));
+    let listener = runtime.listen_with("127.0.0.1:0", idle, protocol).expect("a listener");
+    let mut kept = Peer::connect(listener.local_addr());
+    kept.echo(b"open");
+    let conn = next(&given);
+    conn.set_idle_timeout(Duration::ZERO);
+    // Another connection is idle for as long as this one.
+    let mut other = Peer::connect(listener.local_addr());
+    other.echo(b"open");
+    assert_eq!(next(&ends), "idle for idle_timeout 20ms");
+    conn.set_idle_timeout(LONG);
+    kept.echo(b"still open");
+}
+
+#[test]
 fn the_idle_time_out_of_one_connection_can_be_changed() {
     let (protocol, given, ends) = tells();
     let runtime = runtime(config());
@@ -179,6 +224,13 @@ fn a_connect_ends_at_its_own_time_out() {
     let conn = runtime.connect_with(at, options, protocol).expect("begun");
     assert_eq!(next(&ends), "connect failed: connect_timeout has passed");
     assert!(conn.is_closed());
+    // A close gives up at once.
+    let (protocol, _given, ends) = tells();
+    let options = ConnectOptions::new().connect_timeout(LONG);
+    let conn = runtime.connect_with(at, options, protocol).expect("begun");
+    conn.send(b"for later");
+    conn.close("given up");
+    assert_eq!(next(&ends), "given up");
     // It counts until the connection is established, not longer.
     let listener = echoes(&runtime, ListenOptions::new());
     let (protocol, given, ends) = tells();
@@ -248,13 +300,16 @@ fn a_socket_that_the_host_accepted_is_adopted() {
     assert!(matches!(limit, Err(ConnectError::Limit(1))), "{limit:?}");
     conn.close("enough");
     eventually(LONG, || runtime.stats().connections == 0);
+    let datagrams = UnixDatagram::pair().expect("descriptors").0;
+    let datagrams = runtime.handle().adopt(datagrams, Bytes::new(echo));
+    assert!(matches!(datagrams, Err(ConnectError::Io(_))), "{datagrams:?}");
     let unconnected = runtime.handle().adopt(listener, Bytes::new(echo));
     assert!(matches!(unconnected, Err(ConnectError::Io(_))), "{unconnected:?}");
     assert_eq!(runtime.stats().get(Counter::ConnectionsAccepted), 1);
 }
 
 #[test]
-fn a_port_is_shared_only_by_listeners_that_both_say_so() {
+fn a_port_is_shared_only_with_a_listener_that_says_so() {
     let [one, two] = [1, 2].map(|groups| runtime(config().epoll_groups(groups)));
     let shared = ListenOptions::new().reuse_port(true);
     let first = echoes(&one, shared.clone());

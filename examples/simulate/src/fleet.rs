@@ -66,7 +66,7 @@ impl Fleet {
         let listener = UnixListener::bind_addr(&address).expect("a listener");
         listener.set_nonblocking(true).expect("a socket");
         let runtime = Simulated::new(Config::default(), Engine).expect("its descriptors");
-        let options = Options::new(format!("unix:\0{name}"), format!("u{FLEET}"))
+        let options = Options::new(format!("unix:@{name}"), format!("u{FLEET}"))
             .password(password(FLEET))
             .connections(CONNECTIONS)
             .sessions_per_connection(SESSIONS)
