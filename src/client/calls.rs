@@ -112,6 +112,23 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_shows_others_its_callbacks_if_there_are_several() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let queued = [0, 1, 2].map(|count| {
+            let calls = Calls::new();
+            (0..count).for_each(|_| calls.add(Box::new(|| ())));
+            calls.call_here(runtime.group());
+            // Other workers have the work of this thread at once, as it is no worker.
+            let queued = runtime.queued();
+            while runtime.take_task(false) {
+                runtime.run(0, None);
+            }
+            queued
+        });
+        assert_eq!(queued, [0, 0, 1]);
+    }
+
+    #[test]
     fn a_worker_that_takes_over_callbacks_sends_what_the_one_before_holds_back() {
         clock::simulate(Some(clock::now()));
         let runtime = Simulated::new(Config::default()).expect("descriptors");

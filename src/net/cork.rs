@@ -199,6 +199,7 @@ mod tests {
     use crate::net::{Address, Connection, Deaf, Sent, Served};
     use crate::runtime::Simulated;
     use crate::stats::Counter;
+    use crate::sync::shim::atomic::{Locked, take_locked};
 
     /// Connection of a simulated runtime, and its peer.
     fn connect() -> (Simulated, Connection, UnixStream) {
@@ -253,6 +254,22 @@ mod tests {
         });
         clock::simulate(None);
         assert_eq!((read(&mut peer), calls()), (1, 2));
+    }
+
+    #[test]
+    fn the_end_of_a_cork_costs_little_if_the_held_bytes_have_left() {
+        let (_runtime, conn, mut peer) = connect();
+        clock::simulate(Some(Instant::now()));
+        let cork = Cork::on_any_thread();
+        conn.send([1]);
+        // A send that is not held back takes the held bytes along.
+        conn.send(vec![2; FULL]);
+        assert_eq!(read(&mut peer), 1 + FULL);
+        take_locked();
+        drop(cork);
+        clock::simulate(None);
+        // The list of connections is locked and unlocked.
+        assert_eq!(take_locked(), Locked { updates: 2, fences: 0 });
     }
 
     #[test]

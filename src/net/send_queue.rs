@@ -258,10 +258,8 @@ impl Conn {
         let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
         out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
-        let mut result = self.flush(out);
-        if result.is_ok() && out.backlog.is_empty() {
-            result = self.send_now(out, &mut pieces);
-        }
+        // If bytes are left in the backlog, the socket is full, and `send_now` sends nothing.
+        let result = self.flush(out).and_then(|()| self.send_now(out, &mut pieces));
         if let Err(error) = result {
             // A part of the stream is lost, so no later bytes may be sent.
             self.advance(Phase::Shut);

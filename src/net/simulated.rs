@@ -371,6 +371,24 @@ mod tests {
         handler.queue();
     }
 
+    #[test]
+    fn the_sending_side_looks_at_deadlines_beside_a_handler_only_if_a_timer_fires() {
+        let world = World::new(0, TIMEOUT);
+        world.run();
+        let conn = &world.conn;
+        let handler = conn.0.recv.notify(READABLE).expect("it is idle");
+        let looks = Rc::new(Cell::new(false));
+        let look = Rc::clone(&looks);
+        clock::at_each_look(move || look.set(true));
+        let looks = [READABLE, TIMER].map(|marks| {
+            assert!(!conn.queue_marks(marks), "the handler runs");
+            looks.get()
+        });
+        clock::at_each_look(|| ());
+        handler.queue();
+        assert_eq!(looks, [false, true]);
+    }
+
     /// Protocol that leaves marks for its own connection in each call.
     struct Marking(Marks);
 

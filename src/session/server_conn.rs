@@ -658,6 +658,26 @@ mod tests {
     }
 
     #[test]
+    fn work_is_shown_to_others_only_if_a_reply_is_held_back() {
+        clock::simulate(Some(clock::now()));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        let queued = [1, 2].map(|requests| {
+            // The first reply of several is held back.
+            let session = open(&server_conn, 1 + requests, requests as usize);
+            assert!(session.becomes_runnable());
+            Output::with(&server_conn.conn, |out| session.run_here(out, clock::now()));
+            let queued = runtime.queued();
+            while runtime.take_task(false) {
+                runtime.run(0, None);
+            }
+            queued
+        });
+        clock::simulate(None);
+        assert_eq!(queued, [0, 1]);
+    }
+
+    #[test]
     fn short_rows_share_one_look_at_the_clock() {
         clock::simulate(Some(clock::now()));
         let runtime = Simulated::new(Config::default()).expect("descriptors");

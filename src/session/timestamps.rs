@@ -59,9 +59,7 @@ impl<S: Service> TimestampQueue<S> {
             return false;
         }
         asked.queue.push_back(TimestampRequest { session, count });
-        if asked.hold.is_none() {
-            asked.hold = Some(conn.hold());
-        }
+        asked.hold.get_or_insert_with(|| conn.hold());
         true
     }
 

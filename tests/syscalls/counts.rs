@@ -1,11 +1,12 @@
 //! Number of system calls that a unit of work needs.
 
+use epoll_group::net::Address;
 use epoll_group::stats::Counter;
 
 use crate::shims::{Armed, Call, Effect, Fault, Side, builder};
 use crate::world::World;
 use lab::protocol::{Bytes, echo};
-use lab::{LONG, Peer, assert_clean, config, eventually};
+use lab::{BOTH, Kind, LONG, Peer, TempDir, assert_clean, config, eventually};
 
 /// Number of connections of the test. Each asks once.
 const CONNECTIONS: usize = 50;
@@ -58,4 +59,39 @@ fn a_connection_that_asks_once_needs_eight_calls_beside_waits() {
     assert_clean(&runtime.drain(LONG));
     drop(listener);
     world.is_as_before();
+}
+
+/// Length of an answer for which no socket has room.
+const LONG_ANSWER: usize = 32 << 20;
+
+#[test]
+fn only_a_full_unix_socket_is_watched_for_room() {
+    for kind in BOTH {
+        let world = World::enter();
+        let runtime = builder(Side::Server, config()).start().expect("a runtime");
+        let protocol = Bytes::new(|conn, input| {
+            input.take_all();
+            conn.send(vec![0; LONG_ANSWER]);
+            Ok(())
+        });
+        let dir = TempDir::new();
+        let listener = match kind {
+            Kind::Tcp => runtime.listen("127.0.0.1:0", protocol),
+            Kind::Unix => runtime.listen(Address::Unix(dir.socket()), protocol),
+        };
+        let listener = listener.expect("a listener");
+        let changes = count(Call::EpollMod);
+        let mut peer = Peer::connect(listener.local_addr());
+        peer.send(b"the only question");
+        eventually(LONG, || runtime.stats().get(Counter::BacklogBytesQueued) > 0);
+        peer.receive(LONG_ANSWER);
+        drop(peer);
+        eventually(LONG, || runtime.stats().get(Counter::ConnectionsClosed) == 1);
+        assert_eq!(changes.hits() > 0, kind == Kind::Unix, "{kind:?}: {changes:?}");
+        drop(changes);
+        assert_clean(&runtime.drain(LONG));
+        drop(listener);
+        drop(dir);
+        world.is_as_before();
+    }
 }
