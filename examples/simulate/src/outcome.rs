@@ -1,5 +1,7 @@
 //! Outcomes of requests, and the check that each is a legal one.
 
+use std::time::Duration;
+
 use epoll_group::client::{Error, ErrorKind, Fate, ServerError};
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::error::code;
@@ -14,6 +16,9 @@ use super::statement::{ERROR, FATAL, Form, Later, Task};
 
 /// The server's error for a request that took longer than `request_timeout`.
 const TIMED_OUT: u32 = 3024;
+
+/// Silence after which a client gives its connection up: `probe_interval` and `probe_timeout`.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Bytes of one chunk at most.
 const MOST_CHUNK_BYTES: usize = 1 << 20;
@@ -186,10 +191,8 @@ impl Peer {
             ErrorKind::Deadline(_) if scene.now() >= asked.due => {
                 Ok("outcome: time-out of the client")
             }
-            ErrorKind::Lost(_) if self.is_over() || self.wire.is_over() => {
-                Ok("outcome: the connection ended")
-            }
-            ErrorKind::Lost(_) if self.stopped || self.delayed => {
+            ErrorKind::Lost(_) if self.wire.is_over() => Ok("outcome: the connection ended"),
+            ErrorKind::Lost(_) if self.wire.was_held_within(scene, SILENCE) => {
                 Ok("outcome: the server was silent")
             }
             ErrorKind::SessionEnded if scene.causes(self.index, life.session).closed => {
@@ -274,15 +277,14 @@ impl Peer {
     /// unless that takes too long, and in a drain.
     pub(super) fn look_at_end(&self, scene: &Scene) {
         let slow = scene.slow.borrow().contains(&self.index);
-        let broken = self.wire.is_cut() || self.stopped || scene.cut.get() || slow;
+        let broken = self.wire.is_cut() || scene.cut.get() || slow;
         let waited = |since| scene.now() >= since + scene.plan.times.half_close;
         if broken || self.half_closed.is_some_and(waited) || scene.is_spoiled(self.index) {
             return;
         }
         for asked in &self.asked {
             let begun = scene.life(asked.tag, self.index, |life| life.executed > 0);
-            let excused = scene.causes(self.index, asked.asking.session).any();
-            scene.check(begun != Some(true) || excused, || {
+            scene.check(begun != Some(true), || {
                 format!("peer {}: the answer of request {} is lost", self.index, asked.tag)
             });
         }

@@ -32,10 +32,6 @@ pub struct Peer {
     pub asked: Vec<Asked>,
     /// Its password is wrong.
     stranger: bool,
-    /// It stopped reading at least once: it may be closed for that.
-    pub stopped: bool,
-    /// Something was held up on its way: its server may seem to be silent.
-    pub delayed: bool,
     pub half_closed: Option<Instant>,
     over: bool,
 }
@@ -91,8 +87,6 @@ impl Peer {
             blocks: BTreeMap::new(),
             asked: Vec::new(),
             stranger,
-            stopped: false,
-            delayed: false,
             half_closed: None,
             over: false,
         }
@@ -152,7 +146,6 @@ impl Peer {
 
     /// Marks the requests of the session as ones that may be interrupted.
     pub(super) fn interrupted(&self, scene: &Scene, session: u64) {
-        scene.note_cause(self.index, session, |causes| causes.cancelled = true);
         for asked in self.asked.iter().filter(|asked| asked.asking.session == session) {
             scene.life(asked.tag, self.index, |life| life.interrupted = true);
         }
@@ -366,7 +359,6 @@ impl Peer {
     pub fn go_silent(&mut self, scene: &Scene) {
         if scene.plan.faults.stop_reading > 0 && scene.chance.one_in(4) {
             self.wire.stop_reading(scene.now() + scene.plan.times.write * 4);
-            self.stopped = true;
         }
     }
 
@@ -375,19 +367,16 @@ impl Peer {
         let (chance, faults) = (&scene.chance, scene.plan.faults);
         let later = || scene.now() + Duration::from_micros(chance.below(300_000));
         if chance.happens(faults.delay) {
-            self.delayed = true;
             self.wire.hold_up(later());
             scene.count("fault: delay to the server");
         }
         if chance.happens(faults.delay) {
-            self.delayed = true;
             self.wire.hold_down(later());
             scene.count("fault: delay to the client");
         }
         if chance.happens(faults.stop_reading) {
             let millis = chance.pick(&[10, 300, 2000, 12_000]);
             self.wire.stop_reading(scene.now() + Duration::from_millis(millis));
-            self.stopped = true;
             scene.count("fault: the client stops reading");
         }
         if chance.happens(faults.half_close) && self.half_closed.is_none() {

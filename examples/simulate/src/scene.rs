@@ -118,18 +118,10 @@ pub struct End {
 /// Reasons for which requests of one session have other outcomes than answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Causes {
-    /// The client has cancelled or given up a request, or its time was over.
-    pub cancelled: bool,
     /// The client has closed it.
     pub closed: bool,
     /// The service has panicked in it.
     pub panicked: bool,
-}
-
-impl Causes {
-    pub const fn any(self) -> bool {
-        self.cancelled || self.closed || self.panicked
-    }
 }
 
 /// The service's answer to a request.

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
@@ -90,6 +90,12 @@ impl Wire {
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let times = [self.up_at, self.down_at, self.reads_at];
         times.into_iter().flatten().filter(|&at| at > now).min()
+    }
+
+    /// True if a fault has held the wire in some direction during the last `time`.
+    pub fn was_held_within(&self, scene: &Scene, time: Duration) -> bool {
+        let until = self.up_at.max(self.down_at).max(self.reads_at);
+        until.is_some_and(|until| until + time > scene.now())
     }
 
     // ---- what moves ----

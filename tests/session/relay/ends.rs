@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::codec::message::ServerKind;
 use epoll_group::session::{CancelReason, SessionError, Wake};
@@ -57,7 +57,11 @@ fn one_that_is_killed_is_dropped_and_woken_in_vain() {
 fn waking_races_with_killing_and_there_is_one_answer() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
-    for _ in 0..often(200) {
+    let (mut answered, mut killed) = (0, 0);
+    let (began, least) = (Instant::now(), often(200));
+    // Goes on until each of the two has won at least once.
+    while answered + killed < least || answered == 0 || killed == 0 {
+        assert!(began.elapsed() < LONG, "{answered} answered, {killed} killed");
         let backend = send_and_wait(&server, &mut client, 2);
         thread::scope(|scope| {
             scope.spawn(|| backend.push([row(2, "x"), end()]));
@@ -65,8 +69,10 @@ fn waking_races_with_killing_and_there_is_one_answer() {
             let reply = client.reply(2);
             if let Some(failure) = &reply.error {
                 assert_eq!(failure.code, 1317);
+                killed += 1;
             } else {
                 assert_eq!(reply.row_count, 2);
+                answered += 1;
             }
         });
         assert_eq!(backend.dropped(), 1);
