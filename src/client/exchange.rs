@@ -245,7 +245,7 @@ impl Exchange {
         }
     }
 
-    /// Closes the session. Its outstanding requests are still answered.
+    /// Closes the session. Its unanswered requests are still answered, if a caller wants any.
     pub(super) fn close(&mut self, now: Instant, shared: &mut Shared) {
         self.closing = true;
         if self.dead {

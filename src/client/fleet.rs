@@ -99,7 +99,7 @@ impl Fleet {
 
     pub(super) fn link_ready(self: &Arc<Self>, link: &Arc<Link>) {
         let closed = self.change(|inner, _, _| {
-            inner.links.made(link);
+            inner.links.logged_in(link);
             inner.closed
         });
         if closed {

@@ -38,7 +38,7 @@ struct Inner {
     state: State,
     /// Set until the connection ends.
     conn: Option<Connection>,
-    /// Set while answers are outstanding: a drain waits for them.
+    /// Set while requests are unanswered: a drain waits for them.
     hold: Option<Hold>,
     /// Set while a thread sends for all.
     sending: bool,
@@ -46,8 +46,8 @@ struct Inner {
     /// Time of the last second look at a deadline. No deadline is handled before it.
     second_look: Instant,
     /// Set when the fleet was notified that the connection is ready.
-    told_ready: bool,
-    told_lost: bool,
+    ready_reported: bool,
+    lost_reported: bool,
 }
 
 /// Actions to take after the lock was released.
@@ -70,8 +70,8 @@ impl Link {
             sending: false,
             timer: None,
             second_look: now,
-            told_ready: false,
-            told_lost: false,
+            ready_reported: false,
+            lost_reported: false,
         };
         Arc::new(Self {
             fleet,
@@ -106,7 +106,7 @@ impl Link {
                 // The caller learns of the failure by the returned state, so it is not notified.
                 let mut inner = lock(&link.inner);
                 inner.state.lose(&error);
-                inner.told_lost = true;
+                inner.lost_reported = true;
             }
         }
         link
@@ -165,10 +165,11 @@ impl Link {
         };
         if let Some(error) = inner.state.lost() {
             after.close = inner.conn.take().map(|conn| (conn, error.to_string()));
-            after.lost = !std::mem::replace(&mut inner.told_lost, true);
+            after.lost = !std::mem::replace(&mut inner.lost_reported, true);
             inner.timer = None;
         } else {
-            after.ready = inner.state.is_ready() && !std::mem::replace(&mut inner.told_ready, true);
+            after.ready =
+                inner.state.is_ready() && !std::mem::replace(&mut inner.ready_reported, true);
             self.arm(inner, now);
         }
         let idle = inner.state.outstanding() == 0;

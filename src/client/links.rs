@@ -40,7 +40,7 @@ enum Progress {
 
 impl Links {
     /// Notes that a connection has logged in.
-    pub(super) fn made(&mut self, link: &Arc<Link>) {
+    pub(super) fn logged_in(&mut self, link: &Arc<Link>) {
         self.failing = false;
         self.connected += 1;
         if let Some(progress) = self.by_number.get_mut(&link.number) {
@@ -57,7 +57,7 @@ impl Links {
         now: Instant,
         options: &Options,
     ) -> bool {
-        self.forgive(now, options);
+        self.reset_retry(now, options);
         let failed = match self.by_number.remove(&link.number) {
             Some(Progress::Connecting) => true,
             Some(Progress::Ready(_)) => false,
@@ -101,7 +101,7 @@ impl Links {
 
     /// Returns the numbers of the connections to make now, for open sessions and `waiting` callers.
     pub(super) fn plan(&mut self, waiting: usize, now: Instant, options: &Options) -> Vec<u64> {
-        self.forgive(now, options);
+        self.reset_retry(now, options);
         if self.retry.due(now).is_some() {
             return Vec::new();
         }
@@ -175,7 +175,7 @@ impl Links {
     }
 
     /// Forgets failures after connections that have lasted.
-    fn forgive(&mut self, now: Instant, options: &Options) {
+    fn reset_retry(&mut self, now: Instant, options: &Options) {
         for link in ready(&self.by_number) {
             self.retry.see(link.since, now, options);
         }

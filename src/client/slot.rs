@@ -188,13 +188,13 @@ impl Slot {
         matches!(self.phase, Phase::Start) && self.bytes.is_empty()
     }
 
-    /// Returns true if the answer is outstanding and no caller waits for it.
+    /// Returns true if the request was sent, is unanswered, and no caller waits for its answer.
     pub(super) fn is_left(&self) -> bool {
         let own = matches!(self.asked, Asked::Open | Asked::Close);
         self.is_sent() && !own && (self.taken || self.result.is_some())
     }
 
-    /// Returns true if the answer is outstanding and a caller waits for it.
+    /// Returns true if the request is unanswered and a caller waits for its answer.
     pub(super) fn is_wanted(&self) -> bool {
         !self.is_answered() && !self.taken && self.result.is_none()
     }
