@@ -98,13 +98,7 @@ impl Fleet {
     }
 
     pub(super) fn link_ready(self: &Arc<Self>, link: &Arc<Link>) {
-        let closed = self.change(|inner, _, _| {
-            inner.links.logged_in(link);
-            inner.closed
-        });
-        if closed {
-            link.end(&Error::unknown(ErrorKind::Closed));
-        }
+        self.change(|inner, _, _| inner.links.logged_in(link));
     }
 
     pub(super) fn link_lost(self: &Arc<Self>, link: &Arc<Link>) {
@@ -215,6 +209,8 @@ impl Fleet {
             let link = Link::connect(self, &self.handle, &self.options, number);
             if link.lost().is_some() {
                 self.link_lost(&link);
+            } else if !lock(&self.inner).links.begun(&link) {
+                link.end(&Error::unknown(ErrorKind::Closed));
             }
         }
         if let Some(due) = todo.due {
@@ -308,8 +304,9 @@ impl fmt::Debug for Fleet {
 
 #[cfg(all(test, feature = "internal"))]
 mod tests {
+    use std::io::Read;
     use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::sync::mpsc;
 
     use super::*;
@@ -398,6 +395,59 @@ mod tests {
         run(&runtime);
         let error = given.try_recv().expect("one call").expect_err("no session");
         assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
+    }
+
+    /// Asserts that the client has closed the connection to this server.
+    fn assert_closed(runtime: &Simulated, mut server: &UnixStream) {
+        run(runtime);
+        server.set_nonblocking(true).expect("a socket");
+        assert_eq!(server.read(&mut [0; 4096]).ok(), Some(0));
+    }
+
+    #[test]
+    fn a_connection_that_logs_in_is_closed_with_its_client() {
+        let close = |fleet: Arc<Fleet>| {
+            fleet.close();
+            Some(fleet)
+        };
+        let end = |fleet| {
+            drop(fleet);
+            None
+        };
+        let ends: [(_, fn(_) -> _); 2] = [("login-closed", close), ("login-dropped", end)];
+        for (name, end) in ends {
+            let runtime = Simulated::new(Config::default()).expect("descriptors");
+            let (listener, address) = silent_server(name);
+            let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+            fleet.open(Instant::now() + SECOND, Receiver::Call(Box::new(|_| ())));
+            let (mut server, _) = listener.accept().expect("a connection");
+            runtime.take_events();
+            run(&runtime);
+            assert!(server.read(&mut [0; 4096]).expect("the start of the login") > 0);
+            let _kept = end(fleet);
+            assert_closed(&runtime, &server);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_begins_while_its_client_is_closed_is_closed() {
+        clock::simulate(Some(Instant::now()));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (listener, address) = silent_server("begins");
+        let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+        let here = Arc::clone(&fleet);
+        clock::at_each_look(move || {
+            // The connection was decided on and has not begun.
+            let waits = here.inner.try_lock().is_ok_and(|inner| inner.waiting.len() == 1);
+            if waits {
+                here.close();
+            }
+        });
+        fleet.open(clock::now() + SECOND, Receiver::Call(Box::new(|_| ())));
+        clock::at_each_look(|| ());
+        clock::simulate(None);
+        let (server, _) = listener.accept().expect("a connection");
+        assert_closed(&runtime, &server);
     }
 
     #[test]

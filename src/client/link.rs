@@ -233,7 +233,6 @@ impl Link {
             Some(fleet) if after.lost => fleet.link_lost(self),
             Some(fleet) if after.ready => fleet.link_ready(self),
             Some(fleet) if after.freed => fleet.session_closed(),
-            None if after.ready => self.end(&Error::unknown(ErrorKind::Closed)),
             _ => {}
         }
     }
