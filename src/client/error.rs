@@ -113,7 +113,8 @@ pub enum ErrorKind {
     },
     /// `max_waiting` callers wait for a session already.
     TooManyWait(usize),
-    /// `max_outstanding` requests of the session are outstanding already.
+    /// `max_outstanding` requests of the session are outstanding already: their results were not
+    /// taken.
     TooManyOutstanding(usize),
     /// The unread part of an answer, or its rows, columns and warnings, exceed `max_answer_bytes`.
     TooMuch {

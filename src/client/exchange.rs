@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!  oldest                                                  newest
-//!  ┌──────────┬──────────┬──────────┬──────────┬─────────────────┐
-//!  │ answered │ answered │ sent     │ sent     │ held            │
-//!  │ not taken│ taken    │ receiving│ waits    │ not on the wire │
-//!  └──────────┴──────────┴────▲─────┴──────────┴─────────────────┘
-//!                             └ next frame of the session belongs to it
+//!  ┌──────────┬──────────┬──────────┬─────────────────┐
+//!  │ answered │ sent     │ sent     │ held            │
+//!  │ not taken│ receiving│ waits    │ not on the wire │
+//!  └──────────┴────▲─────┴──────────┴─────────────────┘
+//!                  └ next frame of the session belongs to it
 //! ```
 //!
 //! Replies have no number: a reply belongs to the oldest unanswered request. So an abandoned
-//! request keeps its place until its answer has arrived.
+//! request keeps its place until its answer has arrived. A request is removed when it was answered
+//! and its result was taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ use crate::codec::proto::sql::TokenOffer;
 pub(super) struct Exchange {
     session: u64,
     slots: VecDeque<Slot>,
-    /// Number of the first request.
-    first: u64,
+    /// Number of the next request.
+    next_seq: u64,
     /// Set when the session has ended. No more requests are sent.
     dead: bool,
     /// Set if the session serves one request only.
@@ -145,7 +146,7 @@ impl Exchange {
         Self {
             session,
             slots: VecDeque::new(),
-            first: 0,
+            next_seq: 0,
             dead: false,
             once,
             opened: false,
@@ -173,7 +174,9 @@ impl Exchange {
             return Err(Error::not_sent(ErrorKind::SessionEnded));
         }
         let limit = shared.options.max_outstanding;
-        if self.slots.len() >= limit {
+        // The opening is the first of all requests. The user did not make it, so it does not count.
+        let opening = self.slots.front().is_some_and(|slot| slot.asked() == Asked::Open);
+        if self.slots.len() - usize::from(opening) >= limit {
             return Err(Error::not_sent(ErrorKind::TooManyOutstanding(limit)));
         }
         if !self.once && !self.opened {
@@ -189,11 +192,14 @@ impl Exchange {
         Ok(seq)
     }
 
-    fn push(&mut self, slot: Slot, shared: &mut Shared) -> u64 {
+    fn push(&mut self, mut slot: Slot, shared: &mut Shared) -> u64 {
         shared.next_due = shared.next_due.into_iter().chain(slot.deadline).min();
         shared.unanswered += 1;
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        slot.seq = seq;
         self.slots.push_back(slot);
-        self.first + self.slots.len() as u64 - 1
+        seq
     }
 
     /// Sends held requests, as far as allowed.
@@ -239,7 +245,7 @@ impl Exchange {
         }
     }
 
-    /// Closes the session. Its outstanding requests are still answered.
+    /// Closes the session. Its unanswered requests are still answered, if a caller wants any.
     pub(super) fn close(&mut self, now: Instant, shared: &mut Shared) {
         self.closing = true;
         if self.dead {
@@ -264,6 +270,7 @@ impl Exchange {
         slot.taken |= taken.result.is_some();
         // A request that exceeded its deadline still gets its answer later.
         self.offer(seq, shared);
+        self.remove_if_done(seq);
         taken
     }
 
@@ -276,6 +283,7 @@ impl Exchange {
         if slot.is_held() || once {
             slot.answer(&mut shared.unanswered);
         }
+        self.remove_if_done(seq);
         self.interrupt_left(shared);
         watcher
     }
@@ -364,6 +372,7 @@ impl Exchange {
             slot.answer(&mut shared.unanswered);
             shared.events.extend(slot.take_watcher());
         }
+        self.slots.retain(|slot| !slot.is_done());
         if !self.once && !self.closing {
             shared.release();
         }
@@ -371,8 +380,8 @@ impl Exchange {
 
     /// Grants the server more credit for the answer that it sends.
     pub(super) fn offer_current(&mut self, shared: &mut Shared) {
-        if let Some(index) = self.slots.iter().position(Slot::is_sent) {
-            self.offer(self.first + index as u64, shared);
+        if let Some(seq) = self.current().map(|slot| slot.seq) {
+            self.offer(seq, shared);
         }
     }
 
@@ -435,7 +444,9 @@ impl Exchange {
         slot.finish(result);
         slot.answer(&mut shared.unanswered);
         shared.events.extend(slot.take_watcher());
+        let seq = slot.seq;
         self.dead |= slot.asked() == Asked::Close;
+        self.remove_if_done(seq);
         self.interrupt_left(shared);
         self.send_held(shared);
     }
@@ -489,8 +500,21 @@ impl Exchange {
     // ---- the requests ----
 
     pub(super) fn slot(&mut self, seq: u64) -> Option<&mut Slot> {
-        let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
+        let index = self.index(seq)?;
         self.slots.get_mut(index)
+    }
+
+    fn index(&self, seq: u64) -> Option<usize> {
+        self.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()
+    }
+
+    /// Removes a request that was answered and taken.
+    fn remove_if_done(&mut self, seq: u64) {
+        if let Some(index) = self.index(seq)
+            && self.slots[index].is_done()
+        {
+            self.slots.remove(index);
+        }
     }
 
     /// Request to which the next frame belongs.
@@ -505,16 +529,12 @@ impl Exchange {
 
     /// Numbers and deadlines of the requests without a result.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = (u64, Instant)> {
-        let open = (self.first..).zip(&self.slots).filter(|(_, slot)| slot.result.is_none());
-        open.filter_map(|(seq, slot)| Some((seq, slot.deadline?)))
+        let open = self.slots.iter().filter(|slot| slot.result.is_none());
+        open.filter_map(|slot| Some((slot.seq, slot.deadline?)))
     }
 
-    /// Forgets requests that were answered and taken. Returns true if the session can be removed.
-    pub(super) fn tidy(&mut self) -> bool {
-        while self.slots.front().is_some_and(|slot| slot.is_answered() && slot.taken) {
-            self.slots.pop_front();
-            self.first += 1;
-        }
+    /// Returns true if the session can be removed.
+    pub(super) fn is_done(&self) -> bool {
         self.slots.is_empty() && (self.closing || self.dead)
     }
 
@@ -528,7 +548,7 @@ impl Exchange {
         !self.dead
     }
 
-    /// Returns true if the session is usable and has no request on its way.
+    /// Returns true if the session is usable and has no unanswered request.
     pub(super) fn is_idle(&self) -> bool {
         !self.dead && self.slots.iter().all(Slot::is_answered)
     }

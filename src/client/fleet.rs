@@ -16,7 +16,7 @@ use super::links::{Links, as_connect};
 use super::options::Options;
 use super::session::Session;
 use super::status::Status;
-use super::waiting::{Caller, Receiver, Waiting};
+use super::waiting::{Callback, Caller, Outcome, Receiver, Waiting};
 use crate::runtime::{Class, Handle, Timer, after};
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -45,10 +45,12 @@ struct Armed {
     done: Arc<AtomicBool>,
 }
 
+type Served = (Caller, Outcome);
+
 /// Actions to take after the lock was released.
 #[derive(Default)]
 struct Todo {
-    served: Vec<(Caller, Result<Session, Error>)>,
+    served: Vec<Served>,
     /// Numbers of the connections to make.
     connect: Vec<u64>,
     /// Time of the next timeout.
@@ -96,13 +98,7 @@ impl Fleet {
     }
 
     pub(super) fn link_ready(self: &Arc<Self>, link: &Arc<Link>) {
-        let closed = self.change(|inner, _, _| {
-            inner.links.made(link);
-            inner.closed
-        });
-        if closed {
-            link.end(&Error::unknown(ErrorKind::Closed));
-        }
+        self.change(|inner, _, _| inner.links.logged_in(link));
     }
 
     pub(super) fn link_lost(self: &Arc<Self>, link: &Arc<Link>) {
@@ -172,7 +168,7 @@ impl Fleet {
             todo.served.extend(waiting.pop().map(|caller| (caller, Ok(session))));
         }
         todo.connect = links.plan(waiting.len(), now, &self.options);
-        // A refused caller counts for the plan: the next one may find the connection.
+        // Also for a refused caller a connection is made. With `max_waiting` 0 there would be none.
         let limit = self.options.max_waiting;
         if let Some(caller) = waiting.refuse(limit) {
             todo.served.push((caller, Err(Error::not_sent(ErrorKind::TooManyWait(limit)))));
@@ -208,9 +204,28 @@ impl Fleet {
     /// Takes the actions, without the lock. The callback of the caller `here` may run on this
     /// thread. It runs last, because it is foreign code.
     fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
+        let own = self.give(todo.served, here);
+        for number in todo.connect {
+            let link = Link::connect(self, &self.handle, &self.options, number);
+            if link.lost().is_some() {
+                self.link_lost(&link);
+            } else if !lock(&self.inner).links.begun(&link) {
+                link.end(&Error::unknown(ErrorKind::Closed));
+            }
+        }
+        if let Some(due) = todo.due {
+            self.arm(due);
+        }
+        if let Some((code, result)) = own {
+            code(result);
+        }
+    }
+
+    /// Gives callers their results. Returns the callback of the caller `here`, which was not run.
+    fn give(&self, served: Vec<Served>, here: Option<u64>) -> Option<(Callback, Outcome)> {
         let mut own = None;
         let mut calls = false;
-        for (caller, result) in todo.served {
+        for (caller, result) in served {
             match caller.receiver {
                 // The thread waits until it gets a result, so the send succeeds.
                 Receiver::Thread(sender) => drop(sender.send(result)),
@@ -224,18 +239,7 @@ impl Fleet {
         if calls {
             self.calls.hand_out(self.handle.group_here());
         }
-        for number in todo.connect {
-            let link = Link::connect(self, &self.handle, &self.options, number);
-            if link.lost().is_some() {
-                self.link_lost(&link);
-            }
-        }
-        if let Some(due) = todo.due {
-            self.arm(due);
-        }
-        if let Some((code, result)) = own {
-            code(result);
-        }
+        own
     }
 }
 
@@ -282,8 +286,13 @@ impl Drop for Look {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let links = self.inner.get_mut().map(|inner| inner.links.take()).unwrap_or_default();
+        let mut todo = Todo::default();
+        let mut inner = lock(&self.inner);
+        let links = inner.links.take();
+        todo.fail_all(&mut inner.waiting, &Error::not_sent(ErrorKind::Closed));
+        drop(inner);
         links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
+        self.give(todo.served, None);
     }
 }
 
@@ -295,8 +304,9 @@ impl fmt::Debug for Fleet {
 
 #[cfg(all(test, feature = "internal"))]
 mod tests {
+    use std::io::Read;
     use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::sync::mpsc;
 
     use super::*;
@@ -311,6 +321,12 @@ mod tests {
         let name = format!("{name}-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         (UnixListener::bind_addr(&address).expect("a listener"), format!("unix:@{name}"))
+    }
+
+    fn run(runtime: &Simulated) {
+        while runtime.take_task(false) || runtime.in_hands() > 0 {
+            runtime.run(0, None);
+        }
     }
 
     fn open(fleet: &Arc<Fleet>, deadline: Instant, told: &Arc<Mutex<Vec<Instant>>>) {
@@ -341,9 +357,7 @@ mod tests {
         for passed in [1, 2] {
             clock::simulate(Some(now + passed * SECOND));
             runtime.fire_due();
-            while runtime.take_task(false) || runtime.in_hands() > 0 {
-                runtime.run(0, None);
-            }
+            run(&runtime);
             let expected: Vec<_> = (1..=passed).map(|number| now + number * SECOND).collect();
             assert_eq!(*lock(&told), expected);
         }
@@ -366,6 +380,74 @@ mod tests {
         let stage = Stage::Session(SECOND);
         assert!(matches!(error.kind(), ErrorKind::Deadline(late) if *late == stage), "{error}");
         clock::simulate(None);
+    }
+
+    #[test]
+    fn a_callback_that_waits_when_its_client_is_dropped_gets_an_error() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (_server, address) = silent_server("dropped");
+        let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+        let (give, given) = mpsc::channel();
+        let call = move |result| give.send(result).expect("the test listens");
+        fleet.open(Instant::now() + SECOND, Receiver::Call(Box::new(call)));
+        assert!(given.try_recv().is_err(), "it waits for a connection");
+        drop(fleet);
+        run(&runtime);
+        let error = given.try_recv().expect("one call").expect_err("no session");
+        assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
+    }
+
+    /// Asserts that the client has closed the connection to this server.
+    fn assert_closed(runtime: &Simulated, mut server: &UnixStream) {
+        run(runtime);
+        server.set_nonblocking(true).expect("a socket");
+        assert_eq!(server.read(&mut [0; 4096]).ok(), Some(0));
+    }
+
+    #[test]
+    fn a_connection_that_logs_in_is_closed_with_its_client() {
+        let close = |fleet: Arc<Fleet>| {
+            fleet.close();
+            Some(fleet)
+        };
+        let end = |fleet| {
+            drop(fleet);
+            None
+        };
+        let ends: [(_, fn(_) -> _); 2] = [("login-closed", close), ("login-dropped", end)];
+        for (name, end) in ends {
+            let runtime = Simulated::new(Config::default()).expect("descriptors");
+            let (listener, address) = silent_server(name);
+            let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+            fleet.open(Instant::now() + SECOND, Receiver::Call(Box::new(|_| ())));
+            let (mut server, _) = listener.accept().expect("a connection");
+            runtime.take_events();
+            run(&runtime);
+            assert!(server.read(&mut [0; 4096]).expect("the start of the login") > 0);
+            let _kept = end(fleet);
+            assert_closed(&runtime, &server);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_begins_while_its_client_is_closed_is_closed() {
+        clock::simulate(Some(Instant::now()));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (listener, address) = silent_server("begins");
+        let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+        let here = Arc::clone(&fleet);
+        clock::at_each_look(move || {
+            // The connection was decided on and has not begun.
+            let waits = here.inner.try_lock().is_ok_and(|inner| inner.waiting.len() == 1);
+            if waits {
+                here.close();
+            }
+        });
+        fleet.open(clock::now() + SECOND, Receiver::Call(Box::new(|_| ())));
+        clock::at_each_look(|| ());
+        clock::simulate(None);
+        let (server, _) = listener.accept().expect("a connection");
+        assert_closed(&runtime, &server);
     }
 
     #[test]

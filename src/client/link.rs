@@ -38,14 +38,16 @@ struct Inner {
     state: State,
     /// Set until the connection ends.
     conn: Option<Connection>,
-    /// Set while answers are outstanding: a drain waits for them.
+    /// Set while requests are unanswered: a drain waits for them.
     hold: Option<Hold>,
     /// Set while a thread sends for all.
     sending: bool,
     timer: Option<(Instant, Timer)>,
+    /// Time of the last second look at a deadline. No deadline is handled before it.
+    second_look: Instant,
     /// Set when the fleet was notified that the connection is ready.
-    told_ready: bool,
-    told_lost: bool,
+    ready_reported: bool,
+    lost_reported: bool,
 }
 
 /// Actions to take after the lock was released.
@@ -67,8 +69,9 @@ impl Link {
             hold: None,
             sending: false,
             timer: None,
-            told_ready: false,
-            told_lost: false,
+            second_look: now,
+            ready_reported: false,
+            lost_reported: false,
         };
         Arc::new(Self {
             fleet,
@@ -100,11 +103,10 @@ impl Link {
             }
             Err(error) => {
                 let error = Error::not_sent(ErrorKind::Connect(error.to_string().into()));
-                // The caller holds locks, so it learns of the failure by the returned state and not
-                // by a call.
+                // The caller learns of the failure by the returned state, so it is not notified.
                 let mut inner = lock(&link.inner);
                 inner.state.lose(&error);
-                inner.told_lost = true;
+                inner.lost_reported = true;
             }
         }
         link
@@ -163,10 +165,11 @@ impl Link {
         };
         if let Some(error) = inner.state.lost() {
             after.close = inner.conn.take().map(|conn| (conn, error.to_string()));
-            after.lost = !std::mem::replace(&mut inner.told_lost, true);
+            after.lost = !std::mem::replace(&mut inner.lost_reported, true);
             inner.timer = None;
         } else {
-            after.ready = inner.state.is_ready() && !std::mem::replace(&mut inner.told_ready, true);
+            after.ready =
+                inner.state.is_ready() && !std::mem::replace(&mut inner.ready_reported, true);
             self.arm(inner, now);
         }
         let idle = inner.state.outstanding() == 0;
@@ -230,7 +233,6 @@ impl Link {
             Some(fleet) if after.lost => fleet.link_lost(self),
             Some(fleet) if after.ready => fleet.link_ready(self),
             Some(fleet) if after.freed => fleet.session_closed(),
-            None if after.ready => self.end(&Error::unknown(ErrorKind::Closed)),
             _ => {}
         }
     }
@@ -238,6 +240,7 @@ impl Link {
     /// Sets the timer for the next timeout of the state.
     fn arm(self: &Arc<Self>, inner: &mut Inner, now: Instant) {
         let Some(due) = inner.state.poll_timeout() else { return };
+        let due = due.max(inner.second_look);
         if inner.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
             return;
         }
@@ -246,7 +249,9 @@ impl Link {
             let fired = clock::now();
             if is_late(now + delay, fired) {
                 // Input that arrived in time may still be in the socket. It is handled first.
-                link.set_timer(&mut lock(&link.inner), fired, SECOND_LOOK, Self::act_on_time);
+                let mut inner = lock(&link.inner);
+                inner.second_look = fired + SECOND_LOOK;
+                link.set_timer(&mut inner, fired, SECOND_LOOK, Self::act_on_time);
             } else {
                 link.act_on_time();
             }
@@ -455,21 +460,40 @@ mod tests {
         assert_eq!((before, timers()), (1, 1));
     }
 
-    /// The answer may be in the socket already.
-    #[test]
-    fn a_deadline_that_is_noticed_late_is_looked_at_again() {
+    /// Fires the timer of the login a second after its deadline. Then calls `code` and fires the
+    /// timer at each of the times after that. Returns whether the connection was lost each time.
+    fn lost_after<const N: usize>(times: [Duration; N], code: fn(&Scene)) -> (bool, [bool; N]) {
         clock::simulate(Some(Instant::now()));
         let scene = Scene::new(|options| options.login_timeout(Duration::from_secs(1)));
         let armed = lock(&scene.link.inner).timer.as_ref().map(|&(due, _)| due);
         let late = armed.expect("the login has a deadline") + Duration::from_secs(1);
-        let lost = [late, late + SECOND_LOOK].map(|now| {
+        let look = |now| {
             clock::simulate(Some(now));
             scene.runtime.fire_due();
             run(&scene.runtime);
             scene.link.lost().is_some()
+        };
+        let first = look(late);
+        let later = times.map(|time| {
+            code(&scene);
+            look(late + time)
         });
         clock::simulate(None);
-        assert_eq!(lost, [false, true]);
+        (first, later)
+    }
+
+    /// The answer may be in the socket already.
+    #[test]
+    fn a_deadline_that_is_noticed_late_is_looked_at_again() {
+        let times = [SECOND_LOOK - SHORTEST_LOOK, SECOND_LOOK];
+        assert_eq!(lost_after(times, |_| ()), (false, [false, true]));
+    }
+
+    #[test]
+    fn requests_do_not_advance_the_second_look_at_a_deadline() {
+        let times = [2 * SHORTEST_LOOK, SECOND_LOOK - SHORTEST_LOOK, SECOND_LOOK];
+        let request = |scene: &Scene| scene.link.act(|state, _| ask_within(state, Duration::ZERO));
+        assert_eq!(lost_after(times, request), (false, [false, false, true]));
     }
 
     #[test]

@@ -32,15 +32,25 @@ pub(super) struct Links {
 }
 
 enum Progress {
-    Connecting,
+    /// The connection is to be made, or was begun.
+    Connecting(Option<Arc<Link>>),
     Ready(Arc<Link>),
     /// The server shuts down. The client may make another connection in place of this one.
     Leaving(Arc<Link>),
 }
 
 impl Links {
+    /// Notes that a connection has begun. Returns false if it is not needed any more.
+    pub(super) fn begun(&mut self, link: &Arc<Link>) -> bool {
+        let progress = self.by_number.get_mut(&link.number);
+        if let Some(Progress::Connecting(begun)) = progress {
+            *begun = Some(Arc::clone(link));
+        }
+        self.by_number.contains_key(&link.number)
+    }
+
     /// Notes that a connection has logged in.
-    pub(super) fn made(&mut self, link: &Arc<Link>) {
+    pub(super) fn logged_in(&mut self, link: &Arc<Link>) {
         self.failing = false;
         self.connected += 1;
         if let Some(progress) = self.by_number.get_mut(&link.number) {
@@ -57,9 +67,9 @@ impl Links {
         now: Instant,
         options: &Options,
     ) -> bool {
-        self.forgive(now, options);
+        self.reset_retry(now, options);
         let failed = match self.by_number.remove(&link.number) {
-            Some(Progress::Connecting) => true,
+            Some(Progress::Connecting(_)) => true,
             Some(Progress::Ready(_)) => false,
             Some(Progress::Leaving(_)) | None => return false,
         };
@@ -101,7 +111,7 @@ impl Links {
 
     /// Returns the numbers of the connections to make now, for open sessions and `waiting` callers.
     pub(super) fn plan(&mut self, waiting: usize, now: Instant, options: &Options) -> Vec<u64> {
-        self.forgive(now, options);
+        self.reset_retry(now, options);
         if self.retry.due(now).is_some() {
             return Vec::new();
         }
@@ -114,7 +124,7 @@ impl Links {
         let more = missing.min(at_a_time.saturating_sub(connecting));
         let numbers: Vec<u64> = (self.next_number..).take(more).collect();
         self.next_number += more as u64;
-        self.by_number.extend(numbers.iter().map(|&number| (number, Progress::Connecting)));
+        self.by_number.extend(numbers.iter().map(|&number| (number, Progress::Connecting(None))));
         numbers
     }
 
@@ -139,11 +149,11 @@ impl Links {
         (caller, Err(error))
     }
 
-    /// Removes all connections. Returns those that were made.
+    /// Removes all connections. Returns those that have begun.
     pub(super) fn take(&mut self) -> Vec<Arc<Link>> {
         let all = std::mem::take(&mut self.by_number).into_values();
         all.filter_map(|progress| match progress {
-            Progress::Connecting => None,
+            Progress::Connecting(link) => link,
             Progress::Ready(link) | Progress::Leaving(link) => Some(link),
         })
         .collect()
@@ -155,7 +165,7 @@ impl Links {
             .by_number
             .values()
             .map(|progress| match progress {
-                Progress::Connecting => ConnectionStatus {
+                Progress::Connecting(_) => ConnectionStatus {
                     phase: ConnectionPhase::Connecting,
                     ..ConnectionStatus::default()
                 },
@@ -175,7 +185,7 @@ impl Links {
     }
 
     /// Forgets failures after connections that have lasted.
-    fn forgive(&mut self, now: Instant, options: &Options) {
+    fn reset_retry(&mut self, now: Instant, options: &Options) {
         for link in ready(&self.by_number) {
             self.retry.see(link.since, now, options);
         }
@@ -191,7 +201,7 @@ impl Links {
 fn ready(links: &BTreeMap<u64, Progress>) -> impl Iterator<Item = &Arc<Link>> {
     links.values().filter_map(|progress| match progress {
         Progress::Ready(link) => Some(link),
-        Progress::Connecting | Progress::Leaving(_) => None,
+        Progress::Connecting(_) | Progress::Leaving(_) => None,
     })
 }
 

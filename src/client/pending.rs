@@ -1,4 +1,4 @@
-//! [`Pending`]: a request whose answer is outstanding.
+//! [`Pending`]: a request whose result was not taken yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::slot::Watcher;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
-/// Request whose answer is outstanding.
+/// Outstanding request: its result was not taken yet.
 ///
 /// [`wait`](Self::wait) waits for the answer; [`then`](Self::then) sets a callback and needs no
 /// thread. If it is dropped, the client interrupts the request and discards its answer. The session
@@ -22,13 +22,13 @@ use crate::sys::clock;
 #[must_use = "dropped, the answer is thrown away"]
 pub struct Pending(pub(super) Outstanding);
 
-/// An outstanding answer. If it is dropped before its result was taken, the request is abandoned.
+/// An outstanding request. If it is dropped before its result was taken, the request is abandoned.
 pub(super) struct Outstanding {
     link: Arc<Link>,
     session: u64,
     seq: u64,
     deadline: Instant,
-    /// Keeps the connections open while answers are outstanding.
+    /// Keeps the connections open while requests are outstanding.
     pub(super) fleet: Arc<Fleet>,
     /// Set when the result was taken.
     done: bool,
@@ -50,9 +50,9 @@ impl Pending {
     }
 
     /// Calls `code` with the answer, when it is complete or its first 64 KiB are there. `code` can
-    /// read the rest, see [`Answer::try_frame`]. The call is made on a worker, or at once on this
-    /// thread if the answer is complete. It may wait, like a handler. Other callbacks run
-    /// meanwhile, so callbacks of one session may run in parallel and out of order.
+    /// read the rest, see [`Answer::try_frame`]. The call is made on a worker. It may wait, like
+    /// a handler. Other callbacks run meanwhile, so callbacks of one session may run in parallel and
+    /// out of order.
     ///
     /// When the client or its runtime ends, `code` gets an error.
     pub fn then(self, code: impl FnOnce(Result<Answer, Error>) + Send + 'static) {
@@ -98,7 +98,8 @@ impl Outstanding {
         })
     }
 
-    /// Calls `code` on a worker when a part of the answer is there.
+    /// Calls `code` on a worker when a part of the answer is there. Replaces the watcher set before,
+    /// which is not called.
     pub(super) fn when_more(&self, code: impl FnOnce() + Send + 'static) {
         self.watch(1, Watcher::Call(Box::new(code)));
     }

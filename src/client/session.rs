@@ -15,7 +15,8 @@ use super::slot::Asked;
 /// Session of a server. Its requests run in order, and effects of statements on the session stay.
 ///
 /// *Shape*: used by one thread at a time; it can be sent between threads. When it is dropped,
-/// outstanding requests are answered, then the server closes it and rolls back an open transaction.
+/// requests that a caller wants are still answered. Then the server closes it and rolls back an open
+/// transaction.
 ///
 /// If its connection ends, the session has [ended](Self::is_alive), and the
 /// [`Client`](super::Client) can open another one. [`Error::fate`] tells the fate of its
@@ -48,8 +49,8 @@ impl Session {
         self.link.number
     }
 
-    /// Sends a request without waiting. Several requests may be outstanding; they are answered in
-    /// order.
+    /// Sends a request without waiting. Several requests may be outstanding, at most
+    /// [`max_outstanding`](super::Options::max_outstanding); they are answered in order.
     ///
     /// An answer whose rows exceed `window_bytes` delays the later ones until it is read or
     /// dropped. A caller that waits for a later answer before it has read the earlier one waits
@@ -57,8 +58,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if the request was not sent: the session has ended, or the request is too
-    /// long.
+    /// Returns an error if the request was not sent: the session has ended, the request is too long,
+    /// or too many requests are outstanding
+    /// ([`TooManyOutstanding`](super::ErrorKind::TooManyOutstanding)).
     pub fn send(&mut self, request: impl Into<Request>) -> Result<Pending, Error> {
         let request = request.into();
         let options = &self.fleet.options;
@@ -116,7 +118,7 @@ impl Session {
         self.link.look_at(|state| state.is_alive(self.id))
     }
 
-    /// Returns true if the session is usable and has no outstanding request. So no answer of an
+    /// Returns true if the session is usable and has no unanswered request. So no answer of an
     /// earlier user can delay the next one.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -67,6 +67,8 @@ pub(super) enum Step {
 
 /// Request of a session.
 pub(super) struct Slot {
+    /// Number of the request in its session.
+    pub(super) seq: u64,
     asked: Asked,
     phase: Phase,
     /// Set if the request asked for chunks, so the answer may have them.
@@ -100,6 +102,7 @@ impl Slot {
             _ => false,
         };
         Self {
+            seq: 0,
             asked,
             phase: Phase::Start,
             chunks,
@@ -136,6 +139,11 @@ impl Slot {
 
     pub(super) const fn is_answered(&self) -> bool {
         matches!(self.place, Place::Answered)
+    }
+
+    /// Returns true if the answer is complete, and its result was taken or no caller wants it.
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_answered() && self.taken
     }
 
     /// Marks the request as answered, and decrements `unanswered` once.
@@ -180,13 +188,13 @@ impl Slot {
         matches!(self.phase, Phase::Start) && self.bytes.is_empty()
     }
 
-    /// Returns true if the answer is outstanding and no caller waits for it.
+    /// Returns true if the request was sent, is unanswered, and no caller waits for its answer.
     pub(super) fn is_left(&self) -> bool {
         let own = matches!(self.asked, Asked::Open | Asked::Close);
         self.is_sent() && !own && (self.taken || self.result.is_some())
     }
 
-    /// Returns true if the answer is outstanding and a caller waits for it.
+    /// Returns true if the request is unanswered and a caller waits for its answer.
     pub(super) fn is_wanted(&self) -> bool {
         !self.is_answered() && !self.taken && self.result.is_none()
     }

@@ -249,7 +249,7 @@ impl State {
     ) -> Option<R> {
         let exchange = self.exchanges.get_mut(&session)?;
         let result = code(exchange, &mut self.shared);
-        if exchange.tidy() {
+        if exchange.is_done() {
             self.exchanges.remove(&session);
         }
         if std::mem::take(&mut self.shared.shutdown) {
@@ -344,7 +344,7 @@ impl State {
         self.session(session, |exchange, shared| exchange.close(now, shared));
     }
 
-    /// Returns true if the session is usable and has no outstanding request.
+    /// Returns true if the session is usable and has no unanswered request.
     pub(super) fn is_session_idle(&self, session: u64) -> bool {
         self.exchanges.get(&session).is_some_and(Exchange::is_idle)
     }

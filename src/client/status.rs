@@ -32,7 +32,8 @@ pub struct ConnectionStatus {
     pub phase: ConnectionPhase,
     /// Number of its sessions.
     pub sessions: usize,
-    /// Number of its unanswered requests.
+    /// Number of its unanswered requests, openings and closings of sessions included.
+    /// [`max_outstanding`](super::Options::max_outstanding) also counts answers that were not taken.
     pub outstanding: usize,
     /// Errors of the server that answer no request and end no session. Causes are late credit, and
     /// a probe that an old server does not know.

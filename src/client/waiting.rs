@@ -7,12 +7,16 @@ use std::time::Instant;
 use super::error::Error;
 use super::session::Session;
 
+pub(super) type Outcome = Result<Session, Error>;
+
+/// Callback of the user.
+pub(super) type Callback = Box<dyn FnOnce(Outcome) + Send>;
+
 /// Receiver of a session or of an error.
 pub(super) enum Receiver {
     /// A thread that waits for the result.
-    Thread(SyncSender<Result<Session, Error>>),
-    /// A callback of the user.
-    Call(Box<dyn FnOnce(Result<Session, Error>) + Send>),
+    Thread(SyncSender<Outcome>),
+    Call(Callback),
 }
 
 /// Caller that waits for a session.

@@ -92,6 +92,64 @@ fn one_more_request_than_may_be_outstanding_is_refused_and_not_sent() {
 }
 
 #[test]
+fn the_opening_of_a_session_is_no_outstanding_request() {
+    let mut bench = Bench::ready_with(options().max_outstanding(2));
+    let session = bench.state.try_open().expect("it is ready");
+    let _asked = ["a", "b"].map(|text| bench.ask(session, text));
+    bench.request(session, Request::sql("more")).expect_err("two are outstanding");
+    bench.ok(session);
+    bench.request(session, Request::sql("more")).expect_err("two are outstanding");
+}
+
+#[test]
+fn requests_that_were_dropped_before_they_were_sent_make_room() {
+    let mut bench = Bench::ready_with(options().max_outstanding(2).max_pipelined(1));
+    let session = bench.session();
+    let a = bench.ask(session, "a");
+    for _ in 0..5 {
+        let held = bench.ask(session, "held");
+        bench.request(session, Request::sql("more")).expect_err("two are outstanding");
+        drop(bench.state.abandon(session, held));
+    }
+    let b = bench.ask(session, "b");
+    bench.answer(session, "a");
+    bench.answer(session, "b");
+    bench.good(session, b, "b");
+    bench.good(session, a, "a");
+}
+
+#[test]
+fn a_dropped_request_on_the_wire_is_outstanding_until_its_answer() {
+    let mut bench = Bench::ready_with(options().max_outstanding(2));
+    let session = bench.session();
+    let [a, b] = ["a", "b"].map(|text| bench.ask(session, text));
+    drop(bench.state.abandon(session, b));
+    bench.answer(session, "a");
+    bench.request(session, Request::sql("more")).expect_err("two are outstanding");
+    bench.answer(session, "b");
+    bench.ask(session, "c");
+    bench.request(session, Request::sql("more")).expect_err("two are outstanding");
+    bench.good(session, a, "a");
+}
+
+#[test]
+fn answers_taken_in_another_order_make_room() {
+    let mut bench = Bench::ready_with(options().max_outstanding(3));
+    let session = bench.session();
+    let asked = ["a", "b", "c"].map(|text| (text, bench.ask(session, text)));
+    asked.iter().for_each(|(text, _)| bench.answer(session, text));
+    for (text, seq) in &asked[1..] {
+        bench.good(session, *seq, text);
+    }
+    let later = ["d", "e"].map(|text| (text, bench.ask(session, text)));
+    bench.request(session, Request::sql("more")).expect_err("three are outstanding");
+    later.iter().for_each(|(text, _)| bench.answer(session, text));
+    for (text, seq) in [later[1], asked[0], later[0]] {
+        bench.good(session, seq, text);
+    }
+}
+
+#[test]
 fn a_fatal_error_answers_all_that_is_outstanding() {
     let mut bench = Bench::ready_with(options().max_pipelined(2));
     let session = bench.session();
