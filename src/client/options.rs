@@ -85,8 +85,8 @@ options! {
         /// Most outstanding requests of a session: held in the client, on the wire, or answered and
         /// not taken. A further one gets an error. *Range* 1..=16777216. *Default* 4096. *Price*: the
         /// client holds the text of each request, and up to `window_bytes` of each answer that was not
-        /// taken. Work grows with the square: 4096 requests that expire at
-        /// once lock the connection for 47 ms, 32768 for 6 s (release build, 2 busy CPUs, 2026-11-25).
+        /// taken. If all of them expire at once, the work under the lock of the connection grows
+        /// with the square of their number.
         max_outstanding: usize = 4096, 1..=1 << 24;
 
         /// Most requests of one session on the wire. Further ones wait in the client. *Range*
