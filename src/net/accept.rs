@@ -65,41 +65,48 @@ impl Part {
         let acceptor = self.acceptor.upgrade().ok_or_else(closed)?;
         socket::duplicate(acceptor.socket.as_fd())
     }
+}
 
-    /// Leaves the file of a Unix socket and the backlog to a successor.
-    pub(super) fn pass_on(&self) {
-        let Some(acceptor) = self.acceptor.upgrade() else { return };
-        acceptor.passed_on.store(true, Ordering::Relaxed);
-        if let Some(unlink) = &acceptor.unlink {
-            unlink.keep.store(true, Ordering::Relaxed);
-        }
+/// Part that the sockets of a listener share. With the last of them, the file of a Unix socket that this
+/// process bound is removed. It stays if another file has taken its place, for example that of a process
+/// started to replace this one.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Path of the file, with its device and inode.
+    file: Option<(PathBuf, (u64, u64))>,
+    /// Set when a successor has the sockets. Their backlogs and the file are left to it.
+    passed_on: AtomicBool,
+}
+
+impl Shared {
+    /// For sockets that were just bound, to this path if they are of a file.
+    pub(super) fn new(path: Option<PathBuf>) -> Self {
+        let file = path.and_then(|path| match identity(&path) {
+            Ok(file) => Some((path, file)),
+            Err(error) => {
+                stays(&path, &error);
+                None
+            }
+        });
+        Self { file, passed_on: AtomicBool::new(false) }
     }
-}
 
-/// Removes the file of a Unix socket that this process bound. It stays if another file has taken
-/// its place, for example that of a process started to replace this one.
-#[derive(Debug)]
-pub(super) struct Unlink {
-    path: PathBuf,
-    file: Option<(u64, u64)>,
-    /// Set when another process may listen on the socket.
-    keep: AtomicBool,
-}
+    pub(super) fn pass_on(&self) {
+        self.passed_on.store(true, Ordering::Relaxed);
+    }
 
-impl Unlink {
-    /// For a path that was just bound.
-    pub(super) fn new(path: PathBuf) -> Self {
-        let file = identity(&path).inspect_err(|error| stays(&path, error)).ok();
-        Self { path, file, keep: AtomicBool::new(false) }
+    fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Relaxed)
     }
 }
 
 /// Removes the file of a Unix socket on which no process listens. Returns false if there is none.
 pub(super) fn remove_stale(path: &Path) -> io::Result<bool> {
-    let file = identity(path)?;
+    let metadata = fs::symlink_metadata(path)?;
     // Other files refuse connections too.
-    let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();
-    let stale = is_socket && socket::is_stale(path)? && identity(path)? == file;
+    let stale = metadata.file_type().is_socket()
+        && socket::is_stale(path)?
+        && identity(path)? == (metadata.dev(), metadata.ino());
     if stale {
         fs::remove_file(path)?;
     }
@@ -117,18 +124,18 @@ fn stays(path: &Path, error: &io::Error) {
     log!(warn, %error, path = %path.display(), "the file of a Unix socket is not removed");
 }
 
-impl Drop for Unlink {
+impl Drop for Shared {
     fn drop(&mut self) {
-        let Some(file) = self.file else { return };
-        if *self.keep.get_mut() {
+        let Some((path, file)) = &self.file else { return };
+        if self.is_passed_on() {
             return;
         }
-        let removed = match identity(&self.path) {
-            Ok(now) if now == file => fs::remove_file(&self.path),
+        let removed = match identity(path) {
+            Ok(now) if now == *file => fs::remove_file(path),
             other => other.map(drop),
         };
         match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => stays(&self.path, &error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => stays(path, &error),
             _ => {}
         }
     }
@@ -138,15 +145,13 @@ impl Drop for Unlink {
 pub(super) struct Acceptor {
     group: Arc<Group>,
     /// Dropped before the socket is closed: afterwards another process may replace the file.
-    unlink: Option<Arc<Unlink>>,
+    shared: Arc<Shared>,
     socket: OwnedFd,
     /// Deals connections to the groups in turn. `None` if each group has its own socket.
     deal: Option<Handle>,
     protocol: Arc<dyn Erased>,
     /// Class of the connections.
     class: Class,
-    /// Set when a successor has a descriptor of the socket.
-    passed_on: AtomicBool,
     token: OnceLock<Token>,
     accept: Runner<Accept>,
     cost: Cost,
@@ -242,17 +247,16 @@ impl Acceptor {
         deal: Option<Handle>,
         protocol: Arc<dyn Erased>,
         class: Class,
-        unlink: Option<Arc<Unlink>>,
+        shared: Arc<Shared>,
     ) -> io::Result<Part> {
         let accept = Accept::new(Some(reserve_descriptor()?));
         let acceptor = Arc::new(Self {
             group: Arc::clone(group),
+            shared,
             socket,
-            unlink,
             deal,
             protocol,
             class,
-            passed_on: AtomicBool::new(false),
             token: OnceLock::new(),
             accept: Runner::new(accept),
             cost: Cost::unknown(),
@@ -311,7 +315,7 @@ impl Acceptor {
             return false;
         }
         accept.stopping |= marks.has(STOP | DRAIN);
-        if accept.stopping && self.passed_on.load(Ordering::Relaxed) {
+        if accept.stopping && self.shared.is_passed_on() {
             self.close(accept);
             return false;
         }
@@ -443,7 +447,45 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection, or refuses it.
+/// Reason why an accepted connection is not served.
+pub(super) enum Refused {
+    /// A limit is reached. The refusal is counted there.
+    Limit { counter: Counter, limit: usize },
+    /// The connection could not be watched.
+    Watch(io::Error),
+}
+
+/// Serves an accepted connection, or refuses it.
+pub(super) fn serve(
+    group: &Arc<Group>,
+    socket: OwnedFd,
+    peer: Address,
+    protocol: &Arc<dyn Erased>,
+    class: Class,
+) -> Result<Connection, Refused> {
+    let (config, usage, options) = (group.config(), group.usage(), protocol.options());
+    let limit = config.max_connections;
+    if usage.connections() >= limit {
+        return Err(Refused::Limit { counter: Counter::ConnectionsRefusedLimit, limit });
+    }
+    let limit = config.max_silent_connections;
+    if usage.silent() >= limit {
+        return Err(Refused::Limit { counter: Counter::ConnectionsRefusedSilentLimit, limit });
+    }
+    if let Some(admissions) = &options.admissions {
+        let counter = Counter::ConnectionsRefusedLimit;
+        admissions.admit(&peer).map_err(|limit| Refused::Limit { counter, limit })?;
+    }
+    let first_bytes_timeout = options.first_bytes_timeout.unwrap_or(config.first_bytes_timeout);
+    let recv = Recv::accepted(clock::now() + first_bytes_timeout);
+    let connection =
+        Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv)
+            .map_err(Refused::Watch)?;
+    group.count(Counter::ConnectionsAccepted, 1);
+    Ok(connection)
+}
+
+/// Serves an accepted connection, or counts the refusal.
 pub(super) fn admit(
     group: &Arc<Group>,
     socket: OwnedFd,
@@ -451,35 +493,17 @@ pub(super) fn admit(
     protocol: &Arc<dyn Erased>,
     class: Class,
 ) -> Option<Connection> {
-    let (config, usage) = (group.config(), group.usage());
-    let refused = if usage.connections() >= config.max_connections {
-        Some(Counter::ConnectionsRefusedLimit)
-    } else if usage.silent() >= config.max_silent_connections {
-        Some(Counter::ConnectionsRefusedSilentLimit)
-    } else if protocol.options().admissions.as_ref().is_some_and(|limits| !limits.admit(&peer)) {
-        Some(Counter::ConnectionsRefusedLimit)
-    } else {
-        None
-    };
-    if let Some(counter) = refused {
-        group.count(counter, 1);
-        return None;
-    }
-    let first_bytes_timeout = protocol.options().first_bytes_timeout;
-    let first_bytes_timeout = first_bytes_timeout.unwrap_or(config.first_bytes_timeout);
-    let recv = Recv::accepted(clock::now() + first_bytes_timeout);
-    match Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv) {
-        Ok(connection) => {
-            group.count(Counter::ConnectionsAccepted, 1);
-            Some(connection)
-        }
-        Err(error) => {
-            group.count(Counter::AcceptErrorsOther, 1);
+    let counter = match serve(group, socket, peer, protocol, class) {
+        Ok(connection) => return Some(connection),
+        Err(Refused::Limit { counter, .. }) => counter,
+        Err(Refused::Watch(error)) => {
             let text = "an accepted connection could not be watched";
             log_some!(group, Unserved, WARN, warn, %error, text);
-            None
+            Counter::AcceptErrorsOther
         }
-    }
+    };
+    group.count(counter, 1);
+    None
 }
 
 /// Content of the slot.
@@ -558,11 +582,10 @@ mod tests {
         let acceptor = Acceptor {
             group: Arc::clone(group),
             socket: listener.into(),
-            unlink: None,
+            shared: Arc::default(),
             deal: None,
             protocol: Arc::new(Typed::new(Deaf, ConnOptions::default())),
             class: Class::Ordinary,
-            passed_on: AtomicBool::new(false),
             token: OnceLock::from(Token::decode(Token::FIRST)),
             accept: Runner::new(Accept::new(None)),
             cost: Cost::unknown(),
@@ -576,7 +599,8 @@ mod tests {
         let (group, usage) = (runtime.group(), runtime.handle().usage());
         let [(starved, _client), (told, _other)] =
             ["starved", "told"].map(|name| acceptor(&runtime, name));
-        let part = Acceptor::start(group, told.socket, None, told.protocol, told.class, None);
+        let part =
+            Acceptor::start(group, told.socket, None, told.protocol, told.class, Arc::default());
         let token = part.expect("there is room").token;
         let starved = Acceptor { token: OnceLock::from(token), ..starved };
         let refuse = || Err(io::Error::from_raw_os_error(libc::EMFILE));
@@ -593,7 +617,7 @@ mod tests {
         // Its socket is not watched, so there is none to unwatch.
         acceptor.token = OnceLock::new();
         let successor = acceptor.socket.try_clone().expect("a descriptor");
-        acceptor.passed_on.store(true, Ordering::Relaxed);
+        acceptor.shared.pass_on();
         let mut accept = Accept::new(None);
         let none = || panic!("the client is left to the successor");
         assert!(!acceptor.turn(&mut accept, STOP, none));
@@ -630,7 +654,7 @@ mod tests {
         // Each accept fails with an error of connections, so each round pauses.
         let socket = UnixDatagram::unbound().expect("a socket").into();
         let protocol = Arc::new(Typed::new(Deaf, ConnOptions::default()));
-        let part = Acceptor::start(&group, socket, None, protocol, Class::Ordinary, None);
+        let part = Acceptor::start(&group, socket, None, protocol, Class::Ordinary, Arc::default());
         let token = part.expect("watched").token;
         let pauses = || runtime.handle().stats().get(Counter::AcceptPauses);
         let (others, mut events) = (Arc::clone(&group), 0..1000);

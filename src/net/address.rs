@@ -30,10 +30,8 @@ impl Address {
         addr.as_socket().map_or_else(
             || {
                 let path = addr.as_pathname().map(Path::to_path_buf);
-                Self::Unix(
-                    path.or_else(|| addr.as_abstract_namespace().map(abstract_path))
-                        .unwrap_or_default(),
-                )
+                let path = path.or_else(|| addr.as_abstract_namespace().map(abstract_path));
+                Self::Unix(path.unwrap_or_default())
             },
             Self::Tcp,
         )
@@ -45,9 +43,7 @@ impl Address {
             Self::Unix(path) => SockAddr::unix(path),
         }
     }
-}
 
-impl Address {
     /// Returns true for a Unix socket without a file.
     pub(super) fn is_abstract(&self) -> bool {
         matches!(self, Self::Unix(path) if path.as_os_str().as_bytes().first() == Some(&0))

@@ -84,25 +84,30 @@ impl Admissions {
         lock(&self.counts).stats
     }
 
-    /// Counts a new connection. Returns false if a limit refuses it.
-    pub(super) fn admit(&self, peer: &Address) -> bool {
+    /// Counts a new connection.
+    ///
+    /// # Errors
+    ///
+    /// The limit that refuses it.
+    pub(super) fn admit(&self, peer: &Address) -> Result<(), usize> {
         let mut counts = lock(&self.counts);
         let Counts { stats, by_address } = &mut *counts;
         if stats.open >= self.max_connections {
             stats.refused_max_connections += 1;
-            return false;
+            return Err(self.max_connections);
         }
         if let Some(most) = self.max_per_address {
-            let entry = by_address.entry(peer.into());
-            if most == 0 || matches!(&entry, Entry::Occupied(open) if *open.get() >= most) {
+            let host = peer.into();
+            let open = by_address.get(&host).copied().unwrap_or(0);
+            if open >= most {
                 stats.refused_max_connections_per_address += 1;
-                return false;
+                return Err(most);
             }
-            *entry.or_default() += 1;
+            by_address.insert(host, open + 1);
         }
         stats.open += 1;
         stats.accepted += 1;
-        true
+        Ok(())
     }
 
     /// Counts the end of a connection that was admitted.
@@ -145,13 +150,13 @@ mod tests {
         let options = ListenOptions::new().max_connections(3).max_connections_per_address(1);
         let admissions = Admissions::new(&options);
         let [one, same, other] = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8:0:1::1]:1"];
-        assert!(admissions.admit(&from(one)));
-        assert!(!admissions.admit(&from(same)));
-        assert!(admissions.admit(&from(other)));
-        assert!(admissions.admit(&from("10.0.0.1:1")));
-        assert!(!admissions.admit(&from("10.0.0.2:1")), "the fourth of all");
+        assert!(admissions.admit(&from(one)).is_ok());
+        assert!(admissions.admit(&from(same)).is_err());
+        assert!(admissions.admit(&from(other)).is_ok());
+        assert!(admissions.admit(&from("10.0.0.1:1")).is_ok());
+        assert!(admissions.admit(&from("10.0.0.2:1")).is_err(), "the fourth of all");
         admissions.leave(&from(one));
-        assert!(admissions.admit(&from(same)));
+        assert!(admissions.admit(&from(same)).is_ok());
         let stats = admissions.stats();
         assert_eq!((stats.open, stats.accepted), (3, 4));
         assert_eq!(stats.refused_max_connections, 1);
@@ -165,8 +170,8 @@ mod tests {
     #[test]
     fn a_limit_of_zero_refuses_all() {
         let none = Admissions::new(&ListenOptions::new().max_connections_per_address(0));
-        assert!(!none.admit(&from("10.0.0.1:1")));
+        assert!(none.admit(&from("10.0.0.1:1")).is_err());
         let none = Admissions::new(&ListenOptions::new().max_connections(0));
-        assert!(!none.admit(&from("10.0.0.1:1")));
+        assert!(none.admit(&from("10.0.0.1:1")).is_err());
     }
 }

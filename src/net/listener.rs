@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::Protocol;
-use super::accept::{Acceptor, Part, Unlink, remove_stale};
+use super::accept::{Acceptor, Part, Refused, Shared, remove_stale, serve};
 use super::address::{Address, Listen, ToAddress, ToListen};
 use super::admissions::{Admissions, ListenerStats};
 use super::conn::Conn;
@@ -29,6 +29,8 @@ use crate::sys::socket::{self, Options, Prepare};
 pub struct Listener {
     local: Address,
     parts: Vec<Part>,
+    /// Gone when all sockets are closed.
+    shared: Weak<Shared>,
     admissions: Arc<Admissions>,
 }
 
@@ -56,7 +58,9 @@ impl Listener {
     /// If the listener is closed, or descriptors run out.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         let sockets = self.parts.iter().map(Part::duplicate).collect::<Result<_, _>>()?;
-        self.parts.iter().for_each(Part::pass_on);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.pass_on();
+        }
         Ok(sockets)
     }
 }
@@ -149,21 +153,23 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
-        let (sockets, unlink) = open_sockets(self, at, &options)?;
+        let (sockets, file) = open_sockets(self, at, &options)?;
         let admissions = Arc::new(Admissions::new(&options));
         let conn = ConnOptions { admissions: Some(Arc::clone(&admissions)), ..options.conn };
         let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, conn));
-        let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
+        let shared = Arc::new(Shared::new(file));
         let local = sockets.first().map(|socket| socket::local_addr(socket.as_fd()));
         let local = local.unwrap_or_else(|| Err(io::Error::other("the list of sockets is empty")));
         let local = Address::from_raw(&local.map_err(ListenError::Watch)?);
         let per_group = sockets.len() == self.groups().len();
-        let mut listener = Listener { local, parts: Vec::new(), admissions };
+        let mut listener =
+            Listener { local, parts: Vec::new(), shared: Arc::downgrade(&shared), admissions };
         for (index, socket) in sockets.into_iter().enumerate() {
             let group = if per_group { &self.groups()[index] } else { self.next_group() };
             let deal = if per_group { None } else { Some(self.clone()) };
             let protocol = Arc::clone(&protocol);
-            let part = Acceptor::start(group, socket, deal, protocol, self.class(), unlink.clone());
+            let part =
+                Acceptor::start(group, socket, deal, protocol, self.class(), Arc::clone(&shared));
             match part {
                 Ok(part) => listener.parts.push(part),
                 // The parts that were started stop.
@@ -243,25 +249,20 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(ConnectError::Draining);
         }
-        let config = self.settings();
-        if self.usage().connections() >= config.max_connections {
-            return Err(ConnectError::Limit(config.max_connections));
-        }
-        if self.usage().silent() >= config.max_silent_connections {
-            let text =
-                format!("max_silent_connections {} is reached", config.max_silent_connections);
-            return Err(ConnectError::Io(io::Error::other(text)));
-        }
         let peer = socket::adopt_stream(socket.as_fd(), &socket_options(self, None))
             .map_err(ConnectError::Io)?;
         let peer = Address::from_raw(&peer);
-        let recv = Recv::accepted(clock::now() + config.first_bytes_timeout);
-        let protocol = Arc::new(Typed::new(protocol, ConnOptions::default()));
-        let group = Arc::clone(self.group_here());
-        let connection = Conn::start(group, socket, peer, protocol, self.class(), recv)
-            .map_err(ConnectError::Io)?;
-        connection.group().count(Counter::ConnectionsAccepted, 1);
-        Ok(connection)
+        let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, ConnOptions::default()));
+        serve(self.group_here(), socket, peer, &protocol, self.class()).map_err(|refused| {
+            match refused {
+                Refused::Limit { counter: Counter::ConnectionsRefusedSilentLimit, limit } => {
+                    let text = format!("max_silent_connections {limit} is reached");
+                    ConnectError::Io(io::Error::other(text))
+                }
+                Refused::Limit { limit, .. } => ConnectError::Limit(limit),
+                Refused::Watch(error) => ConnectError::Io(error),
+            }
+        })
     }
 }
 

@@ -514,9 +514,11 @@ impl Round<'_> {
             }
             Some(error) => {
                 let late = !told && error.kind() == io::ErrorKind::NotConnected;
-                let passed =
-                    || io::Error::new(io::ErrorKind::TimedOut, "connect_timeout has passed");
-                let error = if late { passed() } else { error };
+                let error = if late {
+                    io::Error::new(io::ErrorKind::TimedOut, "connect_timeout has passed")
+                } else {
+                    error
+                };
                 self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
             }
         }
