@@ -102,9 +102,9 @@ impl Links {
 
     /// Returns the ready connection with the fewest sessions, if these are fewer than `limit`.
     pub(super) fn least_loaded(&self, limit: usize) -> Option<Arc<Link>> {
-        let ready = ready(&self.by_number).filter(|link| link.look_at(State::is_ready));
-        let (sessions, link) = ready
-            .map(|link| (link.look_at(State::open_sessions), link))
+        let load = |state: &State| state.is_ready().then(|| state.open_sessions());
+        let (sessions, link) = ready(&self.by_number)
+            .filter_map(|link| Some((link.look_at(load)?, link)))
             .min_by_key(|&(sessions, _)| sessions)?;
         (sessions < limit).then(|| Arc::clone(link))
     }
