@@ -96,7 +96,7 @@ fn demonstrate(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         }
         replaced
     })?;
-    // The last server is told that its successor listens, and there is none.
+    // No server follows the last one. Its sockets are taken and dropped, so that it ends.
     let mut last = UnixStream::connect(&control)?;
     drop(receive(&last)?);
     last.write_all(b"!")?;

@@ -173,8 +173,8 @@ impl Answer {
     }
 
     /// Calls `code` once, on a worker of the runtime, when another part is there. The call may
-    /// happen before this method returns. A later call of this method, or of one that waits, replaces
-    /// `code` unless it was called before. A replaced `code` is never called.
+    /// happen before `when_more` returns. Unless it has happened, another `when_more`, and each method
+    /// that waits, replaces `code`. A replaced `code` is never called.
     pub fn when_more(&self, code: impl FnOnce() + Send + 'static) {
         match &self.outstanding {
             Some(outstanding) => outstanding.when_more(code),

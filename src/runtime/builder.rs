@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::process;
-
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 

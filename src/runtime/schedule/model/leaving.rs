@@ -3,7 +3,7 @@
 use super::*;
 use crate::sync::mutant::{explore, mutants};
 
-/// Starts two workers: one that stays, and then one that leaves.
+/// Starts two workers. The first one stays, the second one leaves.
 fn one_leaves(group: &Arc<Group>, when: Leaves) -> Vec<JoinHandle<()>> {
     let stays = Worker::new(group, ThreadKind::Base, CALM);
     let mut leaving = Worker::new(group, ThreadKind::Worker, CALM);
