@@ -60,7 +60,7 @@ pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box
     // If the successor fails before it listens, this process ends with an error.
     successor.read_exact(&mut [0])?;
     drop(listener);
-    // First no connection is accepted any more, then those that were have ended.
+    // Accepting ends first. Then the accepted connections end.
     let deadline = Instant::now() + LIMIT;
     let is_busy = || runtime.stats().listeners > 0 || runtime.stats().connections > 0;
     while is_busy() && Instant::now() < deadline {
