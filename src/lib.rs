@@ -209,13 +209,11 @@ struct Readme;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 mod runtime {
     mod alarm;
-    mod batch;
     mod class;
     mod draining;
     mod end;
     mod park;
     mod queue;
-    mod reserve;
     mod room;
     mod run_queues;
     mod scale;
@@ -223,7 +221,6 @@ mod runtime {
     mod slots;
     mod starved;
     mod stealable;
-    mod thread_kind;
     mod thread_set;
     mod timer;
     mod watch;

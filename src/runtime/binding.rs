@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use super::placement::{BaseWorkers, CpuSet, Machine, Placement, place};
-use super::thread_kind::ThreadKind;
+use super::worker_slot::ThreadKind;
 use crate::config::Config;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sync::shim::lock;

@@ -7,7 +7,6 @@
 //! Two runtimes in one process are independent of each other.
 
 mod alarm;
-mod batch;
 mod binding;
 mod builder;
 mod class;
@@ -26,7 +25,6 @@ mod noise;
 mod park;
 pub mod placement;
 mod queue;
-mod reserve;
 mod room;
 mod run_queues;
 mod scale;
@@ -40,7 +38,6 @@ mod stalls;
 mod starved;
 mod stealable;
 mod task;
-mod thread_kind;
 mod thread_set;
 mod threads;
 mod timer;
@@ -59,9 +56,9 @@ pub use drain::DrainReport;
 pub use foreign::Registration;
 pub use handle::{Handle, SpawnError};
 pub use source::Turn;
-pub use thread_kind::ThreadKind;
 pub use threads::ThreadInfo;
 pub use timers::Timer;
+pub use worker_slot::ThreadKind;
 
 pub(crate) use cost::Cost;
 pub(crate) use cost::Pace;

@@ -7,9 +7,9 @@
 use super::end::{End, LEAVE_NOW, RUN};
 use super::park::{Demand, Park, Rest, Wake};
 use super::run_queues::{Accepts, RunQueues};
-use super::thread_kind::ThreadKind;
 use super::thread_set::ThreadSet;
 use super::watch::Watch;
+use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{Ordering, fence};

@@ -23,7 +23,7 @@ use super::source::{CUT, DRAIN, OVER, Turn, WorkerContext};
 use super::stalls::Lap;
 use super::task::Task;
 #[cfg(test)]
-use super::thread_kind::ThreadKind;
+use super::worker_slot::ThreadKind;
 use super::{Group, Handle, Runtime};
 use crate::config::Config;
 use crate::stats::Counter;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::group::Group;
 use super::schedule::Schedule;
-use super::thread_kind::ThreadKind;
+use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
 use crate::stats::Counter;
 use crate::sync::stall::{self, Announce};

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use super::batch::{Event, MOST_EVENTS};
 use super::class::Class;
-use super::stealable::Stealable;
-use super::thread_kind::ThreadKind;
+use super::stealable::{Event, MOST_EVENTS, Stealable};
 use super::work::Work;
 use crate::stats::Counters;
 use crate::sync::mutant::mutant;
@@ -70,6 +68,38 @@ impl WorkerSlot {
 
     pub(super) fn vacate(&self) {
         self.kind.store(NONE, Ordering::Release);
+    }
+}
+
+/// Purpose of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ThreadKind {
+    /// Worker for the life of the runtime.
+    Base,
+    /// Worker that was added because handlers wait or seem to, or because the queue is long.
+    Worker,
+    /// Thread that stands by until all others wait, and then runs only urgent work.
+    Reserve,
+}
+
+impl ThreadKind {
+    pub(super) const fn from_u8(kind: u8) -> Option<Self> {
+        match kind {
+            0 => Some(Self::Base),
+            1 => Some(Self::Worker),
+            2 => Some(Self::Reserve),
+            _ => None,
+        }
+    }
+
+    /// Letter before the number in the thread's name.
+    pub(super) const fn letter(self) -> &'static str {
+        match self {
+            Self::Base => "",
+            Self::Worker => "w",
+            Self::Reserve => "r",
+        }
     }
 }
 

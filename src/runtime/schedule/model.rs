@@ -22,11 +22,11 @@ use super::{Schedule, Serve};
 use crate::runtime::class::Class;
 use crate::runtime::end::{End, LEAVE_WHEN_EMPTY, RUN};
 use crate::runtime::park::{Demand, Park, Rest};
-use crate::runtime::reserve::StoodBy;
 use crate::runtime::run_queues::{Accepts, PopOrder, RunQueues};
-use crate::runtime::thread_kind::ThreadKind;
+use crate::runtime::thread_set::StoodBy;
 use crate::runtime::thread_set::ThreadSet;
 use crate::runtime::watch::Watch;
+use crate::runtime::worker_slot::ThreadKind;
 use crate::runtime::worker_slot::WorkerSlot;
 
 mod ending;
