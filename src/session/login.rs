@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::accounts::Resource;
 use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
 use super::error::AuthError;
 use super::logins::{Admitted, LoginLimits, Unauthenticated};
@@ -138,12 +139,23 @@ impl<S: Service> Reader<S> {
                 self.go_on(session, step)
             }
             Ok(account) => {
+                let used = self.server_conn.server.accounts.of(account.name(), self.now);
+                match used.take(Resource::Connection, &account.limits) {
+                    Ok(place) => self.place = Some(place),
+                    Err(error) => {
+                        used.note_refused();
+                        conn.count(Counter::LoginsRefused);
+                        let error = AuthError::other(error.code(), error.message());
+                        return self.refuse_login(session, error, true);
+                    }
+                }
                 if !login.handshake.accepted() {
                     return Err(Close::new("the login had ended"));
                 }
                 let connection = conn.net.id();
                 let peer = Peer { account, address: address.clone(), connection };
-                // The value was not set before, because a login succeeds once.
+                // The values were not set before, because a login succeeds once.
+                let _ = self.server_conn.account.set(used);
                 let _ = self.server_conn.peer.set(peer);
                 conn.count(Counter::Logins);
                 self.end_login();

@@ -45,6 +45,7 @@
 //! in parallel.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod auth;
 mod cache;
 mod conn_shared;
@@ -72,6 +73,7 @@ mod session_shared;
 mod signal;
 mod timestamps;
 
+pub use accounts::{AccountLimits, AccountStats, Accounts};
 pub use auth::Login;
 #[cfg(feature = "internal")]
 pub(crate) use auth::attempt;

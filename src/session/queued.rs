@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::accounts::Place;
 use super::error::{CancelReason, SessionError};
 use crate::codec::proto::expect;
 use crate::codec::proto::plan::ExecPlan;
@@ -18,6 +19,8 @@ pub(super) struct Queued {
     pub(super) arrived: Instant,
     /// Set when the request was cancelled before it began.
     pub(super) cancelled: Option<CancelReason>,
+    /// Its place among the requests of its account.
+    pub(super) place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl Queued {
         arrived: Instant,
     ) -> Self {
         let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
-        Self { bytes, command, arrived, cancelled: None }
+        Self { bytes, command, arrived, cancelled: None, place: None }
     }
 
     /// Returns true for a statement, plan or savepoint. A client may cancel these, and they have a

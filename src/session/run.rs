@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::accounts::Place;
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expect_blocks::ExpectBlocks;
@@ -31,6 +32,8 @@ pub(super) struct Session<S: Service> {
     cost: Option<Cost>,
     /// Set when the session was removed from its connection's table before its end.
     lingers: AtomicBool,
+    /// Counts the session as one of its account.
+    _place: Place,
 }
 
 /// Data that only the worker which runs the session may use.
@@ -79,7 +82,7 @@ const QUICK_NANOS: u32 = 20_000;
 pub(super) const TURN: Duration = Duration::from_millis(1);
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(id: SessionId, server_conn: &Arc<ServerConn<S>>) -> Arc<Self> {
+    pub(super) fn new(id: SessionId, server_conn: &Arc<ServerConn<S>>, place: Place) -> Arc<Self> {
         server_conn.conn.count(Counter::SessionsOpened);
         server_conn.conn.group().session_opened();
         server_conn.conn.group().note_urgent(Class::Ordinary, server_conn.conn.class);
@@ -97,6 +100,7 @@ impl<S: Service> Session<S> {
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
                 lingers: AtomicBool::new(false),
+                _place: place,
             }
         })
     }

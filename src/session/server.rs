@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+use super::accounts::{Accounts, Place};
 use super::cache::Cache;
 use super::conn_shared::{ConnShared, Writers};
 use super::error::{CancelReason, SessionError, put_error};
@@ -34,6 +35,7 @@ use crate::sys::clock;
 /// One value may serve several listeners of one runtime. They share the caches.
 pub struct Server<S: Service> {
     service: Arc<S>,
+    accounts: Accounts,
     /// Created at the first connection, with the configuration of its runtime.
     shared: OnceLock<Arc<ServerShared<S>>>,
 }
@@ -41,6 +43,7 @@ pub struct Server<S: Service> {
 /// Data that all connections of a server share.
 pub(super) struct ServerShared<S> {
     pub(super) service: Arc<S>,
+    pub(super) accounts: Accounts,
     pub(super) sql: Cache<[u8]>,
     pub(super) plans: Cache<KeptPlan>,
     pub(super) logins: Arc<Logins<Connection>>,
@@ -69,8 +72,14 @@ impl<S: Service> Server<S> {
 
     /// Serves a service to which the caller keeps a reference.
     #[must_use]
-    pub const fn shared(service: Arc<S>) -> Self {
-        Self { service, shared: OnceLock::new() }
+    pub fn shared(service: Arc<S>) -> Self {
+        Self { service, accounts: Accounts::default(), shared: OnceLock::new() }
+    }
+
+    /// Returns the accounts of this server, to look at what they use while it serves.
+    #[must_use]
+    pub fn accounts(&self) -> Accounts {
+        self.accounts.clone()
     }
 
     /// The state of a connection that is not given to the call, until the connection has ended.
@@ -85,6 +94,7 @@ impl<S: Service> Server<S> {
             let bytes = config.request_cache_bytes;
             Arc::new(ServerShared {
                 service: Arc::clone(&self.service),
+                accounts: self.accounts.clone(),
                 sql: Cache::new(entries, bytes, shards),
                 plans: Cache::new(entries, bytes, shards),
                 logins: Arc::new(Logins::new()),
@@ -116,6 +126,10 @@ pub struct Reader<S: Service> {
     unconsumed_until: Option<Instant>,
     /// Answers written during this receive, to leave in one send.
     answers: Vec<u8>,
+    /// Place of the connection among those of its account.
+    pub(super) place: Option<Place>,
+    /// Time that the rate of the account gives to the next request in the input.
+    slot: Option<Instant>,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
@@ -152,6 +166,8 @@ impl<S: Service> Protocol for Server<S> {
             frame_limit: None,
             unconsumed_until: None,
             answers: Vec::new(),
+            place: None,
+            slot: None,
         })
     }
 
@@ -238,6 +254,7 @@ impl<S: Service> Reader<S> {
                         return Err(self.too_many_glitches(frame.session()));
                     }
                     input.consume(bytes);
+                    self.slot = None;
                 }
                 Ok(None) => {
                     if let Ok(Some(header)) = dialect.parse(input.bytes(), limits.frame_bytes) {
@@ -375,10 +392,8 @@ impl<S: Service> Reader<S> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // The frame exceeds a limit but is whole, so only this request fails, in its turn.
-            self.queue(session, SessionCommand::Broken(answer), 0, true);
-            if self.unconsumed_until.is_none() {
+            if self.refuse_in_turn(session, answer, true) {
                 self.server_conn.conn.count(Counter::ProtocolErrors);
-                self.glitch();
             }
             return Ok(());
         }
@@ -402,21 +417,50 @@ impl<S: Service> Reader<S> {
                 let error = SessionError::unsupported("Duplicate session ID.");
                 self.refuse(id, &error.into_fatal());
             }
-            Opening::Limit => self.too_many(id),
+            Opening::Limit(error) => self.too_many(id, error),
         }
     }
 
-    fn too_many(&mut self, id: u64) {
+    fn too_many(&mut self, id: u64, error: SessionError) {
         self.glitch();
         self.server_conn.conn.count(Counter::SessionsRefusedLimit);
-        let error = SessionError::unsupported("max_connections limit exceed");
         self.refuse(id, &error.into_fatal());
     }
 
     fn queue(&mut self, id: u64, command: SessionCommand, bytes: usize, is_sql: bool) {
-        let mut queued = Some(Queued::new(command, bytes, self.now));
+        let found = self.server_conn.find(id);
+        let mut queued = Queued::new(command, bytes, self.now);
+        // Other requests of the account may wait for a session in a transaction.
+        let is_urgent = found.as_ref().is_some_and(|session| session.shared.class().is_urgent());
+        if queued.is_request()
+            && !is_urgent
+            && let Err(error) = self.ask_account(&mut queued)
+        {
+            if self.refuse_in_turn(id, error, is_sql) {
+                self.server_conn.account().note_refused();
+                self.server_conn.conn.count(Counter::RequestsRefusedAccount);
+            }
+        } else if self.unconsumed_until.is_none() {
+            self.queue_to(id, found, queued, is_sql);
+        }
+    }
+
+    /// Answers a request with an error, behind the other answers of its session. Returns false if the
+    /// mailbox has no place for it.
+    fn refuse_in_turn(&mut self, id: u64, error: SessionError, is_sql: bool) -> bool {
+        let queued = Queued::new(SessionCommand::Broken(error), 0, self.now);
+        self.queue_to(id, self.server_conn.find(id), queued, is_sql);
+        let is_queued = self.unconsumed_until.is_none();
+        if is_queued {
+            self.glitch();
+        }
+        is_queued
+    }
+
+    fn queue_to(&mut self, id: u64, found: Option<Arc<Session<S>>>, queued: Queued, is_sql: bool) {
+        let mut queued = Some(queued);
         if id & AUTO_COMMIT == 0 {
-            match self.server_conn.find(id) {
+            match found {
                 Some(session) => self.queue_in(session, &mut queued),
                 None => self.not_found(id),
             }
@@ -425,7 +469,7 @@ impl<S: Service> Reader<S> {
         if !is_sql {
             return self.unsupported(id);
         }
-        if let Some(session) = self.server_conn.find(id) {
+        if let Some(session) = found {
             match self.try_queue(&session, &mut queued) {
                 // The session is about to end, and the statement gets a new one.
                 Err(NotQueued::Closed) => {}
@@ -435,8 +479,27 @@ impl<S: Service> Reader<S> {
         match self.server_conn.open(id) {
             Opening::Opened(session) => self.queue_in(session, &mut queued),
             // Not `Duplicate`: the old session was closed, and only this thread opens sessions.
-            Opening::Duplicate | Opening::Limit => self.too_many(id),
+            Opening::Duplicate => self.not_found(id),
+            Opening::Limit(error) => self.too_many(id, error),
         }
+    }
+
+    /// Applies the limits of the account to a request. If the request must wait, its frame stays
+    /// unconsumed.
+    fn ask_account(&mut self, queued: &mut Queued) -> Result<(), SessionError> {
+        let account = self.server_conn.account();
+        let limits = &self.server_conn.peer().account().limits;
+        let slot = match self.slot {
+            Some(slot) => slot,
+            None => account.slot(limits, self.now)?,
+        };
+        self.slot = Some(slot);
+        if slot > self.now {
+            self.unconsumed_until = Some(slot);
+            return Ok(());
+        }
+        queued.place = account.take_request(limits)?;
+        Ok(())
     }
 
     fn queue_in(&mut self, session: Arc<Session<S>>, queued: &mut Option<Queued>) {
@@ -591,6 +654,7 @@ mod tests {
     fn after_the_last_session_number_comes_1_and_never_0() {
         let shared = ServerShared {
             service: Arc::new(()),
+            accounts: Accounts::default(),
             sql: Cache::new(1, 1, 1),
             plans: Cache::new(1, 1, 1),
             logins: Arc::new(Logins::new()),

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
 
+use super::accounts::{AccountUse, Resource};
 use super::cache::Put;
 use super::conn_shared::ConnShared;
-use super::error::CancelReason;
+use super::error::{CancelReason, SessionError};
 use super::output::Output;
 use super::run::{Session, TURN};
 use super::server::ServerShared;
@@ -32,6 +33,8 @@ pub(super) struct ServerConn<S: Service> {
     pub(super) server: Arc<ServerShared<S>>,
     /// Set by the login, before the first session.
     pub(super) peer: OnceLock<Peer>,
+    /// Use of the account, set before `peer`.
+    pub(super) account: OnceLock<Arc<AccountUse>>,
     table: Mutex<HashMap<u64, Arc<Session<S>>>>,
     /// Sessions that were removed from the table and have not ended yet.
     lingering: AtomicUsize,
@@ -84,8 +87,8 @@ pub(super) enum Opening<T> {
     Opened(T),
     /// The connection has a session with this id.
     Duplicate,
-    /// The connection or the server has too many sessions.
-    Limit,
+    /// The connection, the account or the server has too many sessions.
+    Limit(SessionError),
 }
 
 impl<S: Service> ServerConn<S> {
@@ -94,6 +97,7 @@ impl<S: Service> ServerConn<S> {
             conn: Arc::new(conn),
             server,
             peer: OnceLock::new(),
+            account: OnceLock::new(),
             table: Mutex::default(),
             lingering: AtomicUsize::new(0),
             timestamps: OnceLock::new(),
@@ -108,6 +112,11 @@ impl<S: Service> ServerConn<S> {
     /// The peer after its login.
     pub(super) fn peer(&self) -> &Peer {
         self.peer.get().expect("sessions are opened after the login only")
+    }
+
+    /// Use of the account after the login.
+    pub(super) fn account(&self) -> &Arc<AccountUse> {
+        self.account.get().expect("set by the login")
     }
 
     pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
@@ -126,16 +135,25 @@ impl<S: Service> ServerConn<S> {
         // Killed sessions count until they have ended. Otherwise a client could start any number.
         let sessions = table.len() + self.lingering.load(Ordering::Relaxed);
         if sessions >= config.max_sessions_per_connection {
-            return Opening::Limit;
+            return Opening::Limit(too_many());
         }
         if table.get(&id).is_some_and(|session| !session.shared.is_closed()) {
             return Opening::Duplicate;
         }
         if !self.conn.group().usage().session_opens(config.max_sessions) {
-            return Opening::Limit;
+            return Opening::Limit(too_many());
         }
+        let limits = &self.peer().account().limits;
+        let place = match self.account().take(Resource::Session, limits) {
+            Ok(place) => place,
+            Err(error) => {
+                self.account().note_refused();
+                self.conn.group().usage().session_closed();
+                return Opening::Limit(error);
+            }
+        };
         let number = self.server.next_number();
-        let session = Session::new(SessionId { wire: id, number }, self);
+        let session = Session::new(SessionId { wire: id, number }, self, place);
         let gone = table.insert(id, Arc::clone(&session));
         drop(table);
         // The drop of a session runs foreign code: not under the lock.
@@ -399,6 +417,10 @@ impl<S: Service> ServerConn<S> {
             self.conn.group().count(counter, evicted as u64);
         }
     }
+}
+
+fn too_many() -> SessionError {
+    SessionError::unsupported("max_connections limit exceed")
 }
 
 /// Sorts sessions by id, so that results do not depend on the order of a hash table.

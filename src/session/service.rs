@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::accounts::AccountLimits;
 use super::auth::Login;
 use super::error::{AuthError, CancelReason, SessionError};
 use super::reply::Reply;
@@ -130,13 +131,21 @@ pub trait Service: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Account {
     name: Arc<str>,
+    pub(super) limits: AccountLimits,
 }
 
 impl Account {
     /// Creates an account. Entries of the caches belong to the account with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.into() }
+        Self { name: name.into(), limits: AccountLimits::default() }
+    }
+
+    /// Sets limits over all connections of the account.
+    #[must_use]
+    pub const fn limits(mut self, limits: AccountLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Name of the account.

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::accounts::Place;
 use super::conn_shared::ConnShared;
 use super::credit::{Credit, Offers};
 use super::error::{CancelReason, SessionError};
@@ -66,6 +67,8 @@ struct Mail {
     queue: VecDeque<Queued>,
     /// The running command.
     running: Option<RunningCommand>,
+    /// Place of the running request among those of its account.
+    place: Option<Place>,
     /// Reason why the running request is cancelled.
     cancelled: Option<CancelReason>,
     /// Credit offered to the running request and not taken yet.
@@ -412,7 +415,8 @@ impl SessionShared {
     /// Takes the next command from the mailbox.
     pub(super) fn next(&self) -> Option<Queued> {
         let mut mail = lock(&self.mail);
-        let queued = mail.queue.pop_front()?;
+        let mut queued = mail.queue.pop_front()?;
+        mail.place = queued.place.take();
         mail.running =
             Some(RunningCommand { arrived: queued.arrived, is_request: queued.is_request() });
         self.answered.store(false, Ordering::Relaxed);
@@ -483,6 +487,7 @@ impl SessionShared {
         let cancelled = {
             let mut mail = lock(&self.mail);
             mail.running = None;
+            mail.place = None;
             self.interrupted.store(false, Ordering::Relaxed);
             mail.cancelled.take()
         };

@@ -85,19 +85,21 @@ named! {
     Logins "logins" "logins that succeeded",
     LoginsFailed "logins_failed" "logins that failed: wrong password, unknown user, malformed",
     LoginsRefused "logins_refused"
-        "connections and logins refused without a look: too many of one address",
+        "connections and logins refused: too many of one address or account",
 
     SessionsOpened "sessions_opened" "sessions opened",
     SessionsClosed "sessions_closed" "sessions ended, for whatever reason",
     SessionsKilled "sessions_killed" "sessions ended by a kill",
     SessionsRefusedLimit "sessions_refused_limit"
-        "sessions refused: max_sessions or max_sessions_per_connection reached",
+        "sessions refused: max_sessions, max_sessions_per_connection or a limit of the account reached",
     RequestsExecuted "requests_executed" "requests that the service executed",
     RequestsCancelled "requests_cancelled" "requests cancelled by a kill",
     RequestsExpired "requests_expired" "requests cancelled after request_timeout",
     RequestsRefusedQueue "requests_refused_queue" "requests refused: max_queued_messages reached",
     RequestsRefusedBytes "requests_refused_bytes"
         "requests refused: max_queued_bytes or max_queued_bytes_per_connection reached",
+    RequestsRefusedAccount "requests_refused_account"
+        "requests refused: max_requests or max_requests_per_second of their account reached",
     RequestPanics "request_panics" "requests whose handler panicked, which ended the session",
     DeferredDropped "deferred_dropped" "deferred requests dropped before they were answered",
     RelaysRefused "relays_refused" "requests ended: a relay gave what was out of place",

@@ -4,6 +4,7 @@
 //! events of all its servers.
 #![cfg(feature = "server")]
 
+mod accounts;
 mod changes;
 mod deferred;
 mod ends;

@@ -84,7 +84,8 @@ impl Service for Engine {
         if login.user() == b"nobody" {
             return Err(AuthError::locked());
         }
-        Ok(Account::new(&String::from_utf8_lossy(login.user())))
+        let limits = *self.control.limits.lock().expect("no test panics under it");
+        Ok(Account::new(&String::from_utf8_lossy(login.user())).limits(limits))
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use epoll_group::session::{CancelReason, Deferred, Reply, SessionError};
+use epoll_group::session::{AccountLimits, CancelReason, Deferred, Reply, SessionError};
 use epoll_group::{stall, sync};
 
 use super::super::{LONG, eventually};
@@ -25,6 +25,8 @@ pub struct Control {
     owner: sync::Mutex<Option<u32>>,
     unlocked: sync::Condvar,
     pub waiting_for_lock: AtomicU64,
+    /// Limits of the accounts that log in from now on.
+    pub limits: Mutex<AccountLimits>,
     last_timestamp: AtomicU64,
 }
 

@@ -29,6 +29,7 @@ pub struct Fixture {
     server: Option<Server>,
     engine: Option<Arc<Engine>>,
     pub control: Arc<Control>,
+    pub accounts: session::Accounts,
     /// Reason for which work is in progress when the fixture is dropped.
     leaves_work: OnceLock<&'static str>,
 }
@@ -41,9 +42,16 @@ impl Fixture {
     pub fn start_at(at: SocketAddr, config: Config) -> Self {
         let engine = Arc::new(Engine::new());
         let protocol = session::Server::shared(Arc::clone(&engine));
+        let accounts = protocol.accounts();
         let server = Server::start_at(at, config, protocol);
         let control = Arc::clone(&engine.control);
-        Self { server: Some(server), engine: Some(engine), control, leaves_work: OnceLock::new() }
+        Self {
+            server: Some(server),
+            engine: Some(engine),
+            control,
+            accounts,
+            leaves_work: OnceLock::new(),
+        }
     }
 
     pub fn server(&self) -> &Server {

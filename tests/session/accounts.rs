@@ -1,0 +1,191 @@
+//! Limits of an account over all its connections.
+
+use std::time::{Duration, Instant};
+
+use epoll_group::codec::message::ClientMessage;
+use epoll_group::session::AccountLimits;
+use epoll_group::stats::Counter;
+use lab::engine::{Fixture, PASSWORD, config};
+use lab::xrpc::reply::Failure;
+use lab::xrpc::request::query;
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually};
+
+/// A server whose accounts have these limits.
+fn server(limits: AccountLimits) -> Fixture {
+    let server = Fixture::start(config());
+    *server.control.limits.lock().expect("no test panics under it") = limits;
+    server
+}
+
+#[track_caller]
+fn assert_exceeded(failure: &Failure, limit: &str, most: usize) {
+    let text = format!("User 'root' has exceeded the '{limit}' resource (current value: {most})");
+    assert_eq!((failure.code, &*failure.text), (1226, &*text));
+}
+
+/// Connections, sessions and requests of `root`, and its refusals.
+fn used(server: &Fixture) -> (usize, usize, usize, u64) {
+    let stats = server.accounts.stats();
+    let root = stats.iter().find(|account| account.name == "root").expect("logged in");
+    (root.connections, root.sessions, root.requests, root.refused)
+}
+
+#[test]
+fn one_more_connection_than_the_account_may_have_is_refused() {
+    let server = server(AccountLimits::default().max_connections(2));
+    let (first, _second) = (server.client(), server.client());
+    let mut third = server.stranger();
+    assert_exceeded(&third.try_login("root", PASSWORD).expect_err("refused"), "max_connections", 2);
+    assert!(third.rest().is_empty(), "the connection is closed");
+    assert_eq!((used(&server), server.count(Counter::LoginsRefused)), ((2, 0, 0, 1), 1));
+    let _other = server.client_of("other");
+    first.finish();
+    eventually(LONG, || used(&server).0 == 1);
+    let _again = server.client();
+    assert_eq!(used(&server), (2, 0, 0, 1));
+}
+
+#[test]
+fn sessions_of_all_connections_of_an_account_are_limited() {
+    let server = server(AccountLimits::default().max_sessions(3));
+    let mut clients = [2, 1].map(|count| server.client_with_sessions(2..2 + count));
+    let [first, second] = &mut clients;
+    second.send(9, &ClientMessage::SessionNew);
+    let failure = second.reply(9).failure();
+    assert!(failure.fatal);
+    assert_exceeded(&failure, "max_sessions", 3);
+    assert_exceeded(&second.execute(AUTO | 3, "one").failure(), "max_sessions", 3);
+    assert_eq!((used(&server), server.count(Counter::SessionsRefusedLimit)), ((2, 3, 0, 2), 2));
+    assert_eq!(server.stats().sessions, 3, "what was refused is not counted");
+    first.close(2).good();
+    eventually(LONG, || used(&server).1 == 2);
+    second.new_session(9).good();
+    assert_eq!(used(&server).1, 3);
+    drop(clients);
+    server.wait_until_even();
+    eventually(LONG, || server.accounts.stats().iter().all(|account| account.sessions == 0));
+}
+
+#[test]
+fn requests_in_flight_are_limited_and_their_sessions_go_on() {
+    let server = server(AccountLimits::default().max_requests(2));
+    let mut client = server.client_with_sessions([2, 3, 4]);
+    client.send_sql(2, query("gate a"));
+    server.control.wait_at("a", 1);
+    // The second one is in flight while it waits behind the first.
+    client.send_sql(2, query("one"));
+    eventually(LONG, || used(&server).2 == 2);
+    let failure = client.execute(3, "one").failure();
+    assert!(!failure.fatal);
+    assert_exceeded(&failure, "max_requests", 2);
+    // The refusal has its turn, behind the answers to earlier requests.
+    let refused = client.send_sql(2, query("one"));
+    server.control.open("a");
+    assert_eq!(client.reply(2).one().text(), Some("a"));
+    client.reply(2).one();
+    assert_exceeded(&client.reply_to(refused).failure(), "max_requests", 2);
+    for session in [2, 3, 4] {
+        client.execute(session, "one").one();
+    }
+    assert_eq!((used(&server), server.count(Counter::RequestsRefusedAccount)), ((1, 3, 0, 2), 2));
+}
+
+#[test]
+fn a_session_in_a_transaction_is_not_kept_from_its_commit() {
+    let limits =
+        AccountLimits::default().max_requests(1).max_requests_per_second(1_000, Duration::ZERO);
+    let server = server(limits);
+    let mut holder = server.client_with_sessions([2]);
+    let mut waiting = server.client_with_sessions([2]);
+    holder.execute(2, "lock").good();
+    waiting.send_sql(2, query("lock"));
+    eventually(LONG, || used(&server).2 == 1);
+    holder.execute(2, "unlock").good();
+    waiting.reply(2).good();
+    waiting.execute(2, "unlock").good();
+    assert_eq!(server.count(Counter::RequestsRefusedAccount), 0);
+}
+
+#[test]
+fn requests_that_are_killed_or_left_behind_give_their_places_back() {
+    let server = server(AccountLimits::default().max_requests(4));
+    let mut client = server.client_with_sessions([2]);
+    client.send_sql(2, query("gate a"));
+    client.send_sql(2, query("one"));
+    let mut second = server.client_with_sessions([2]);
+    second.send_sql(2, query("defer d"));
+    eventually(LONG, || used(&server).2 == 3);
+    client.kill_connection(2);
+    second.reset();
+    eventually(LONG, || used(&server).2 == 0);
+    server.wait_until_even();
+}
+
+#[test]
+fn a_request_over_the_rate_waits_and_one_that_would_wait_too_long_is_refused() {
+    let per_second = 100;
+    let limits = AccountLimits::default().max_requests_per_second(per_second, LONG);
+    let paced = server(limits);
+    let mut client = paced.client_with_sessions([2, 3]);
+    let began = Instant::now();
+    for at in 0..120 {
+        client.queue(2 + at % 2, &ClientMessage::ExecSql(query("one").into()));
+    }
+    client.flush();
+    for at in 0..120 {
+        client.reply(2 + at % 2).one();
+    }
+    // A hundred may follow one another at once.
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    assert_eq!(paced.count(Counter::RequestsRefusedAccount), 0);
+
+    let limits = AccountLimits::default().max_requests_per_second(1, Duration::ZERO);
+    let strict = server(limits);
+    let mut client = strict.client_with_sessions([2]);
+    let mut refused = 0;
+    // The rate allows the first one. Further ones pass only if this test takes seconds.
+    client.execute(2, "one").one();
+    for _ in 0..100 {
+        let reply = client.execute(2, "one");
+        if let Some(failure) = &reply.error {
+            assert_exceeded(failure, "max_requests_per_second", 1);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(
+        (used(&strict).3, strict.count(Counter::RequestsRefusedAccount)),
+        (refused, refused)
+    );
+}
+
+/// The waiting request is neither lost nor answered with the end of the drain.
+#[test]
+fn a_request_that_waits_for_its_rate_is_answered_in_a_drain() {
+    let limits = AccountLimits::default().max_requests_per_second(5, LONG);
+    let mut server = server(limits);
+    let mut client = server.client_with_sessions([2]);
+    for _ in 0..7 {
+        client.queue(2, &ClientMessage::ExecSql(query("one").into()));
+    }
+    client.flush();
+    for _ in 0..5 {
+        client.reply(2).one();
+    }
+    let drain = server.drain_on_another_thread();
+    for _ in 0..2 {
+        client.reply(2).one();
+    }
+    drain.join().expect("drained");
+}
+
+#[test]
+fn connections_keep_the_limits_of_their_login() {
+    let server = server(AccountLimits::default().max_sessions(1));
+    let mut first = server.client_with_sessions([2]);
+    *server.control.limits.lock().expect("no test panics under it") = AccountLimits::default();
+    let mut second: Client = server.client_with_sessions([2, 3]);
+    assert_exceeded(&first.execute(AUTO | 3, "one").failure(), "max_sessions", 1);
+    second.execute(AUTO | 3, "one").one();
+}
