@@ -81,6 +81,7 @@ fn requests_in_flight_are_limited_and_their_sessions_go_on() {
     assert_exceeded(&failure, "max_requests", 2);
     // The refusal has its turn, behind the answers to earlier requests.
     let refused = client.send_sql(2, query("one"));
+    server.wait_for(Counter::RequestsRefusedAccount, 2);
     server.control.open("a");
     assert_eq!(client.reply(2).one().text(), Some("a"));
     client.reply(2).one();
@@ -130,7 +131,7 @@ fn a_request_over_the_rate_waits_and_one_that_would_wait_too_long_is_refused() {
     let mut client = paced.client_with_sessions([2, 3]);
     let began = Instant::now();
     for at in 0..120 {
-        client.queue(2 + at % 2, &ClientMessage::ExecSql(query("one").into()));
+        client.queue(2 + at % 2, &ClientMessage::ExecSql(query("one")));
     }
     client.flush();
     for at in 0..120 {
@@ -167,7 +168,7 @@ fn a_request_that_waits_for_its_rate_is_answered_in_a_drain() {
     let mut server = server(limits);
     let mut client = server.client_with_sessions([2]);
     for _ in 0..7 {
-        client.queue(2, &ClientMessage::ExecSql(query("one").into()));
+        client.queue(2, &ClientMessage::ExecSql(query("one")));
     }
     client.flush();
     for _ in 0..5 {
