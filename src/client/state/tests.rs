@@ -4,5 +4,4 @@ mod bench;
 mod deadlines;
 mod login;
 mod replies;
-mod simulation;
 mod windows;
