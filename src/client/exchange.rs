@@ -288,29 +288,39 @@ impl Exchange {
         watcher
     }
 
-    /// Ends a request whose deadline has passed.
-    pub(super) fn expire(&mut self, seq: u64, shared: &mut Shared) {
-        let once = self.once;
-        let Some(slot) = self.slot(seq) else { return };
-        if slot.result.is_some() {
-            return;
-        }
-        if slot.asked() == Asked::Close {
-            // The client closes sessions by itself, so no caller waits for this answer.
-            let late = Error::unknown(ErrorKind::Deadline(Stage::Reply));
-            return self.kill(&late, shared);
-        }
-        if slot.is_held() {
-            slot.answer(&mut shared.unanswered);
-            slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
-        } else {
-            slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
-            if once {
-                slot.answer(&mut shared.unanswered);
+    /// Ends the late requests. Returns the earliest deadline of the others.
+    pub(super) fn expire(
+        &mut self,
+        is_late: impl Fn(&Slot) -> bool,
+        shared: &mut Shared,
+    ) -> Option<Instant> {
+        let mut next_due = None;
+        let mut close_is_late = false;
+        for slot in self.slots.iter_mut().filter(|slot| slot.result.is_none()) {
+            if !is_late(slot) {
+                next_due = next_due.into_iter().chain(slot.deadline).min();
+                continue;
             }
+            if slot.asked() == Asked::Close {
+                close_is_late = true;
+            } else if slot.is_held() {
+                slot.answer(&mut shared.unanswered);
+                slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
+            } else {
+                slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
+                if self.once {
+                    slot.answer(&mut shared.unanswered);
+                }
+            }
+            shared.events.extend(slot.take_watcher());
         }
-        shared.events.extend(slot.take_watcher());
-        self.interrupt_left(shared);
+        if close_is_late {
+            // The client closes sessions by itself, so no caller waits for this answer.
+            self.kill(&Error::unknown(ErrorKind::Deadline(Stage::Reply)), shared);
+        } else {
+            self.interrupt_left(shared);
+        }
+        next_due
     }
 
     /// Interrupts the running statement if no caller wants its answer, because it delays the later
@@ -525,12 +535,6 @@ impl Exchange {
     /// Returns true if a wanted request was sent behind the current one. A late kill would reach it.
     fn risks_next(&self) -> bool {
         self.slots.iter().filter(|slot| slot.is_request_sent()).skip(1).any(Slot::is_wanted)
-    }
-
-    /// Numbers and deadlines of the requests without a result.
-    pub(super) fn deadlines(&self) -> impl Iterator<Item = (u64, Instant)> {
-        let open = self.slots.iter().filter(|slot| slot.result.is_none());
-        open.filter_map(|slot| Some((slot.seq, slot.deadline?)))
     }
 
     /// Returns true if the session can be removed.

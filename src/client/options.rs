@@ -85,8 +85,7 @@ options! {
         /// Most outstanding requests of a session: held in the client, on the wire, or answered and
         /// not taken. A further one gets an error. *Range* 1..=16777216. *Default* 4096. *Price*: the
         /// client holds the text of each request, and up to `window_bytes` of each answer that was not
-        /// taken. If all of them expire at once, the work under the lock of the connection grows
-        /// with the square of their number.
+        /// taken.
         max_outstanding: usize = 4096, 1..=1 << 24;
 
         /// Most requests of one session on the wire. Further ones wait in the client. *Range*

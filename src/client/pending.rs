@@ -88,7 +88,7 @@ impl Outstanding {
                 self.watch(1, Watcher::Thread(thread::current()));
                 match self.deadline.checked_duration_since(clock::now()) {
                     Some(left) if !left.is_zero() => thread::park_timeout(left),
-                    _ => self.link.act(|state, _| state.expire(self.session, self.seq)),
+                    _ => self.expire(),
                 }
                 let taken = self.take();
                 if !taken.is_nothing() {
@@ -113,6 +113,11 @@ impl Outstanding {
         };
         let watcher = Watcher::Call(Box::new(call));
         drop(link.act(|state, _| state.watch(session, seq, least, watcher)));
+    }
+
+    /// Ends the request, unless it has a result.
+    fn expire(&self) {
+        self.link.act(|state, _| state.expire(self.session, |slot| slot.seq == self.seq));
     }
 
     fn watch(&self, least: usize, watcher: Watcher) {

@@ -14,7 +14,7 @@ use super::exchange::{Exchange, Shared, Taken};
 use super::login::{self, Login};
 use super::options::Options;
 use super::request::Wire;
-use super::slot::{Asked, Watcher};
+use super::slot::{Asked, Slot, Watcher};
 use crate::codec::frame::{Dialect, Frame};
 use crate::codec::message::{ClientMessage, ServerMessage};
 
@@ -208,7 +208,10 @@ impl State {
             _ => {}
         }
         if self.shared.next_due.is_some_and(|due| due <= now) {
-            self.look_for_late(now);
+            let is_late = |slot: &Slot| slot.deadline.is_some_and(|due| due <= now);
+            let sessions = self.sessions().into_iter();
+            let next_due = sessions.filter_map(|session| self.expire(session, is_late)).min();
+            self.shared.next_due = next_due;
         }
     }
 
@@ -224,18 +227,6 @@ impl State {
                 self.shared.send(CONNECTION, &ClientMessage::CapabilitiesGet);
             }
             _ => {}
-        }
-    }
-
-    fn look_for_late(&mut self, now: Instant) {
-        let due = self.exchanges.iter().flat_map(|(&session, exchange)| {
-            exchange.deadlines().map(move |(seq, due)| (session, seq, due))
-        });
-        let (mut late, later): (Vec<_>, Vec<_>) = due.partition(|&(.., due)| due <= now);
-        self.shared.next_due = later.into_iter().map(|(.., due)| due).min();
-        late.sort_unstable();
-        for (session, seq, _) in late {
-            self.expire(session, seq);
         }
     }
 
@@ -388,8 +379,12 @@ impl State {
     }
 
     /// See [`Exchange::expire`].
-    pub(super) fn expire(&mut self, session: u64, seq: u64) {
-        self.session(session, |exchange, shared| exchange.expire(seq, shared));
+    pub(super) fn expire(
+        &mut self,
+        session: u64,
+        is_late: impl Fn(&Slot) -> bool,
+    ) -> Option<Instant> {
+        self.session(session, |exchange, shared| exchange.expire(is_late, shared)).flatten()
     }
 
     // ---- frames ----

@@ -183,6 +183,11 @@ impl Bench {
         self.state.close(session, self.now);
     }
 
+    /// Ends the request, as a thread does whose deadline has passed.
+    pub(super) fn expire(&mut self, session: u64, seq: u64) {
+        self.state.expire(session, |slot| slot.seq == seq);
+    }
+
     pub(super) fn take(&mut self, session: u64, seq: u64) -> Taken {
         self.state.take(session, seq)
     }

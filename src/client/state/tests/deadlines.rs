@@ -107,7 +107,7 @@ fn an_answer_that_was_in_time_is_not_late_when_it_is_taken_later() {
     let seq = bench.ask(session, "a");
     bench.answer(session, "a");
     bench.pass(2 * TIMEOUT);
-    bench.state.expire(session, seq);
+    bench.expire(session, seq);
     bench.good(session, seq, "a");
 }
 
@@ -209,7 +209,7 @@ fn nothing_is_outstanding_of_a_session_for_one_statement_that_took_too_long() {
     let session = bench.session();
     let _kept = bench.ask(session, "a");
     assert_eq!(bench.state.outstanding(), 2);
-    bench.state.expire(once, seq);
+    bench.expire(once, seq);
     assert_eq!(bench.state.outstanding(), 1);
 }
 

@@ -103,7 +103,7 @@ fn an_answer_that_is_thrown_away_is_granted_what_it_needs_to_end() {
 fn a_late_answer_whose_server_has_stopped_goes_on() {
     let (mut bench, session, seq) = bench();
     rows(&mut bench, session, WINDOW);
-    bench.state.expire(session, seq);
+    bench.expire(session, seq);
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
     stop(&mut bench, session);
     assert!(bench.bad(session, seq).is_timeout());
