@@ -160,7 +160,6 @@ impl Exchange {
     /// Sends a request, or holds it until it may be sent. Returns its number.
     pub(super) fn ask(
         &mut self,
-        asked: Asked,
         wire: Wire,
         deadline: Instant,
         shared: &mut Shared,
@@ -183,9 +182,10 @@ impl Exchange {
             self.opened = true;
             self.push(Slot::new(Asked::Open, ClientMessage::SessionNew), shared);
         }
-        let mut slot = Slot::new(asked, wire.message);
+        let has_window = wire.asked == Asked::Statement && !self.once;
+        let mut slot = Slot::new(wire.asked, wire.message);
         slot.again = wire.again;
-        slot.left = (wire.has_rows && !self.once).then(|| shared.window());
+        slot.left = has_window.then(|| shared.window());
         slot.deadline = Some(deadline);
         let seq = self.push(slot, shared);
         self.send_held(shared);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::options::Options;
-use super::request::Request;
+use super::request::{Request, Wire};
 use super::slot::{Asked, Watcher};
 use super::state::State;
 use crate::codec::frame::{Dialect, Frame, Header};
@@ -80,14 +80,14 @@ impl Fuzzed {
                 let request = if some > 127 { request.cached() } else { request };
                 let wire = request.into_wire(Some(1));
                 let due = self.now + Duration::from_millis(u64::from(byte()) * 10);
-                let seq = self.state.ask(session, Asked::Statement, wire, due);
+                let seq = self.state.ask(session, wire, due);
                 self.asked.extend(seq.ok().map(|seq| (session, seq)));
             }
             (3, ..) => {
-                let kind = if some > 127 { Asked::Statement } else { Asked::Timestamps };
                 let wire = Request::sql("select 1").into_wire(None);
+                let asked = if some > 127 { Asked::Statement } else { Asked::Timestamps };
                 let due = self.now + Duration::from_secs(1);
-                self.asked.extend(self.state.ask_once(kind, wire, due));
+                self.asked.extend(self.state.ask_once(Wire { asked, ..wire }, due));
             }
             (4, _, Some(index)) => self.take(index),
             (5, _, Some(index)) => {

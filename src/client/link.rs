@@ -362,7 +362,6 @@ mod tests {
 
     use super::*;
     use crate::client::request::Request;
-    use crate::client::slot::Asked;
     use crate::codec::frame::Header;
     use crate::config::Config;
     use crate::net::{Address, Served};
@@ -395,7 +394,7 @@ mod tests {
     fn ask_within(state: &mut State, limit: Duration) {
         let wire = Request::sql("select 1").into_wire(None);
         let due = Instant::now() + limit;
-        state.ask_once(Asked::Statement, wire, due).expect("it lives");
+        state.ask_once(wire, due).expect("it lives");
     }
 
     /// A link whose server reads nothing by itself.

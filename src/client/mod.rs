@@ -164,7 +164,7 @@ impl Client {
         let timeout = request.timeout.unwrap_or(self.fleet.options.request_timeout);
         let wire = request.into_wire(None);
         let link = self.some_link()?;
-        Pending(self.ask_once(link, Asked::Statement, wire, timeout)?).wait()
+        Pending(self.ask_once(link, wire, timeout)?).wait()
     }
 
     /// Returns the first of `count` consecutive timestamps.
@@ -212,19 +212,18 @@ impl Client {
     fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Outstanding, Error> {
         let batch_count = i32::try_from(count).unwrap_or(i32::MAX);
         let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
-        let wire = Wire { message, again: None, has_rows: false };
-        self.ask_once(link, Asked::Timestamps, wire, self.fleet.options.request_timeout)
+        let wire = Wire::new(Asked::Timestamps, message);
+        self.ask_once(link, wire, self.fleet.options.request_timeout)
     }
 
     fn ask_once(
         &self,
         link: Arc<Link>,
-        asked: Asked,
         wire: Wire,
         timeout: Duration,
     ) -> Result<Outstanding, Error> {
         let deadline = deadline(timeout);
-        let asked = link.act(|state, _| state.ask_once(asked, wire, deadline))?;
+        let asked = link.act(|state, _| state.ask_once(wire, deadline))?;
         Ok(Outstanding::new(link, asked, deadline, Arc::clone(&self.fleet)))
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 use md5::{Digest as _, Md5};
 use prost::Message as _;
 
+use super::slot::Asked;
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
 use crate::codec::proto::tso::AutoSp;
 use crate::codec::proto::tso::auto_sp::Operation;
-use crate::codec::proto::value::{Any, Scalar, any};
+use crate::codec::proto::value::Scalar;
 
 /// Request to a session: a statement, a plan or a savepoint.
 ///
@@ -47,8 +48,13 @@ pub(super) enum Body {
 pub(super) struct Wire {
     pub(super) message: ClientMessage,
     pub(super) again: Option<Box<ClientMessage>>,
-    /// Set if the answer may have rows, which then come in a window.
-    pub(super) has_rows: bool,
+    pub(super) asked: Asked,
+}
+
+impl Wire {
+    pub(super) const fn new(asked: Asked, message: ClientMessage) -> Self {
+        Self { message, again: None, asked }
+    }
 }
 
 impl Request {
@@ -89,11 +95,7 @@ impl Request {
     /// Adds a value for the next `?` of the statement, or the next placeholder of the plan.
     pub fn arg(mut self, value: Scalar) -> Self {
         match &mut self.body {
-            Body::Sql(sql) => sql.args.push(Any {
-                r#type: any::Type::Scalar.into(),
-                scalar: Some(value),
-                ..Any::default()
-            }),
+            Body::Sql(sql) => sql.args.push(value.into()),
             Body::Plan(plan) => plan.parameters.push(value),
             Body::Savepoint(_) => {}
         }
@@ -157,42 +159,44 @@ impl Request {
     /// session.
     pub(super) fn into_wire(self, window_kib: Option<i32>) -> Wire {
         let cached = self.cached && window_kib.is_some();
-        match self.body {
+        let (whole, digest_alone) = match self.body {
             Body::Sql(mut sql) => {
                 sql.token = window_kib;
-                let mut again = None;
-                if let (true, Some(text)) = (cached, &sql.stmt) {
-                    let digest = sql.stmt_digest.get_or_insert_with(|| Md5::digest(text).to_vec());
-                    let digest = digest.clone();
-                    let known =
-                        StmtExecute { stmt: None, stmt_digest: Some(digest), ..(*sql).clone() };
-                    again = Some(Box::new(ClientMessage::ExecSql(*sql)));
-                    return Wire { message: ClientMessage::ExecSql(known), again, has_rows: true };
-                }
-                Wire { message: ClientMessage::ExecSql(*sql), again, has_rows: true }
+                let text = sql.stmt.as_ref().filter(|_| cached);
+                let digest = text.map(|text| digest_of(&sql.stmt_digest, text));
+                let digest_alone = digest.map(|digest| {
+                    sql.stmt_digest = Some(digest);
+                    ClientMessage::ExecSql(StmtExecute { stmt: None, ..(*sql).clone() })
+                });
+                (ClientMessage::ExecSql(*sql), digest_alone)
             }
             Body::Plan(mut plan) => {
                 plan.token = window_kib;
-                let template = if cached { plan.plan.as_ref() } else { None };
-                let Some(template) = template else {
-                    let message = ClientMessage::ExecPlan(plan);
-                    return Wire { message, again: None, has_rows: true };
-                };
-                let digest = match &plan.plan_digest {
-                    Some(digest) => digest.clone(),
-                    None => Md5::digest(template.encode_to_vec()).to_vec(),
-                };
-                let known = Box::new(plan.cached(digest.clone()));
-                plan.plan_digest = Some(digest);
-                let again = Some(Box::new(ClientMessage::ExecPlan(plan)));
-                Wire { message: ClientMessage::ExecPlan(known), again, has_rows: true }
+                let template = plan.plan.as_ref().filter(|_| cached);
+                let text = template.map(AnyPlan::encode_to_vec);
+                let digest = text.map(|text| digest_of(&plan.plan_digest, &text));
+                let digest_alone = digest.map(|digest| {
+                    plan.plan_digest = Some(digest.clone());
+                    ClientMessage::ExecPlan(Box::new(plan.cached(digest)))
+                });
+                (ClientMessage::ExecPlan(plan), digest_alone)
             }
             Body::Savepoint(savepoint) => {
-                let message = ClientMessage::AutoSavepoint(savepoint);
-                Wire { message, again: None, has_rows: false }
+                return Wire::new(Asked::Plain, ClientMessage::AutoSavepoint(savepoint));
             }
+        };
+        match digest_alone {
+            Some(message) => {
+                Wire { again: Some(Box::new(whole)), ..Wire::new(Asked::Statement, message) }
+            }
+            None => Wire::new(Asked::Statement, whole),
         }
     }
+}
+
+/// Digest that the user gave, or that of the text.
+fn digest_of(given: &Option<Vec<u8>>, text: &[u8]) -> Vec<u8> {
+    given.clone().unwrap_or_else(|| Md5::digest(text).to_vec())
 }
 
 impl From<&str> for Request {

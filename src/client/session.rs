@@ -10,7 +10,6 @@ use super::fleet::Fleet;
 use super::link::Link;
 use super::pending::{Outstanding, Pending};
 use super::request::Request;
-use super::slot::Asked;
 
 /// Session of a server. Its requests run in order, and effects of statements on the session stay.
 ///
@@ -66,8 +65,7 @@ impl Session {
         let options = &self.fleet.options;
         let deadline = deadline(request.timeout.unwrap_or(options.request_timeout));
         let wire = request.into_wire(Some(options.window_kib()));
-        let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
-        let seq = self.link.act(|state, _| state.ask(self.id, asked, wire, deadline))?;
+        let seq = self.link.act(|state, _| state.ask(self.id, wire, deadline))?;
         let (link, fleet) = (Arc::clone(&self.link), Arc::clone(&self.fleet));
         Ok(Pending(Outstanding::new(link, (self.id, seq), deadline, fleet)))
     }

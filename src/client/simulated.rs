@@ -91,10 +91,8 @@ impl Connection {
     ///
     /// Returns an error if the request was not sent.
     pub fn ask(&mut self, session: u64, request: Request, due: Instant) -> Result<Asking, Error> {
-        let is_plain = matches!(request.body, super::request::Body::Savepoint(_));
-        let asked = if is_plain { Asked::Plain } else { Asked::Statement };
         let wire = request.into_wire(Some(self.options.window_kib()));
-        let seq = self.state.ask(session, asked, wire, due)?;
+        let seq = self.state.ask(session, wire, due)?;
         Ok(Asking { session, seq })
     }
 
@@ -110,8 +108,7 @@ impl Connection {
         due: Instant,
     ) -> Result<Asking, Error> {
         let message = open.map_or(ClientMessage::ExpectClose, ClientMessage::ExpectOpen);
-        let wire = Wire { message, again: None, has_rows: false };
-        let seq = self.state.ask(session, Asked::Plain, wire, due)?;
+        let seq = self.state.ask(session, Wire::new(Asked::Plain, message), due)?;
         Ok(Asking { session, seq })
     }
 
@@ -121,8 +118,7 @@ impl Connection {
     ///
     /// Returns an error if the request was not sent.
     pub fn ask_once(&mut self, request: Request, due: Instant) -> Result<Asking, Error> {
-        let wire = request.into_wire(None);
-        let (session, seq) = self.state.ask_once(Asked::Statement, wire, due)?;
+        let (session, seq) = self.state.ask_once(request.into_wire(None), due)?;
         Ok(Asking { session, seq })
     }
 
@@ -134,8 +130,7 @@ impl Connection {
     pub fn ask_time(&mut self, count: i32, due: Instant) -> Result<Asking, Error> {
         let question = GetTso { leader_name: Vec::new(), batch_count: count };
         let message = ClientMessage::GetTso(question);
-        let wire = Wire { message, again: None, has_rows: false };
-        let (session, seq) = self.state.ask_once(Asked::Timestamps, wire, due)?;
+        let (session, seq) = self.state.ask_once(Wire::new(Asked::Timestamps, message), due)?;
         Ok(Asking { session, seq })
     }
 

@@ -277,30 +277,24 @@ impl State {
     pub(super) fn ask(
         &mut self,
         session: u64,
-        asked: Asked,
         wire: Wire,
         deadline: Instant,
     ) -> Result<u64, Error> {
         if let Some(lost) = self.lost() {
             return Err(Error::not_sent(lost.kind().clone()));
         }
-        self.session(session, |exchange, shared| exchange.ask(asked, wire, deadline, shared))
+        self.session(session, |exchange, shared| exchange.ask(wire, deadline, shared))
             .unwrap_or_else(|| Err(Error::not_sent(ErrorKind::SessionEnded)))
     }
 
     /// Sends a request in a session of its own. Returns its session and number.
-    pub(super) fn ask_once(
-        &mut self,
-        asked: Asked,
-        wire: Wire,
-        deadline: Instant,
-    ) -> Result<(u64, u64), Error> {
+    pub(super) fn ask_once(&mut self, wire: Wire, deadline: Instant) -> Result<(u64, u64), Error> {
         let number = self.next();
-        let session = if asked == Asked::Statement { number | AUTO_COMMIT } else { number };
+        let session = if wire.asked == Asked::Statement { number | AUTO_COMMIT } else { number };
         if self.lost().is_none() {
             self.exchanges.insert(session, Exchange::once(session));
         }
-        self.ask(session, asked, wire, deadline).map(|seq| (session, seq))
+        self.ask(session, wire, deadline).map(|seq| (session, seq))
     }
 
     /// Bytes of unsent output above which new requests are held back.

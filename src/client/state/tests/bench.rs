@@ -8,7 +8,7 @@ use crate::client::error::{Error, ErrorKind, Fate};
 use crate::client::exchange::Taken;
 use crate::client::options::Options;
 use crate::client::request::Request;
-use crate::client::slot::{Asked, Watcher};
+use crate::client::slot::Watcher;
 use crate::client::state::State;
 use crate::codec::encoder::{Encoder, OutBuffer};
 use crate::codec::frame::{Dialect, Frame};
@@ -168,14 +168,13 @@ impl Bench {
     pub(super) fn request(&mut self, session: u64, request: Request) -> Result<u64, Error> {
         let deadline = self.now + request.timeout.unwrap_or(TIMEOUT);
         let wire = request.into_wire(Some(1024));
-        let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
-        self.state.ask(session, asked, wire, deadline)
+        self.state.ask(session, wire, deadline)
     }
 
     /// Makes a statement in a session of its own.
     pub(super) fn ask_once(&mut self, text: &str) -> (u64, u64) {
         let wire = Request::sql(text).into_wire(None);
-        let asked = self.state.ask_once(Asked::Statement, wire, self.now + TIMEOUT);
+        let asked = self.state.ask_once(wire, self.now + TIMEOUT);
         asked.expect("it lives")
     }
 

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, text};
 use crate::client::error::{Error, ErrorKind, Fate};
-use crate::client::request::Request;
+use crate::client::request::{Request, Wire};
 use crate::client::slot::Asked;
 use crate::codec::error::code::{CACHE_MISS, INTERRUPTED};
 use crate::codec::message::{Notice, ServerMessage};
@@ -258,7 +258,8 @@ fn a_chunk_may_come_where_it_was_asked_for() {
 fn notices_in_front_of_timestamps_are_not_kept() {
     let mut bench = Bench::ready();
     let wire = Request::sql("not looked at").into_wire(None);
-    let asked = bench.state.ask_once(Asked::Timestamps, wire, bench.now + TIMEOUT);
+    let wire = Wire { asked: Asked::Timestamps, ..wire };
+    let asked = bench.state.ask_once(wire, bench.now + TIMEOUT);
     let (session, seq) = asked.expect("it lives");
     let warning = encoded(session, &ServerMessage::Notice(Notice::RowsAffected(1).to_frame()));
     for _ in 0..1000 {
@@ -406,7 +407,7 @@ fn a_statement_without_a_session_leaves_nothing_behind() {
         bench.answer(session, "late");
     }
     let wire = Request::sql(vec![b'x'; 65 << 20]).into_wire(None);
-    let error = bench.state.ask_once(Asked::Statement, wire, bench.now);
+    let error = bench.state.ask_once(wire, bench.now);
     assert!(matches!(error.expect_err("too long").kind(), ErrorKind::TooLong { .. }));
     bench.is_empty();
 }
