@@ -213,10 +213,10 @@ fn read_rows(mut bytes: &[u8]) -> i64 {
     let (mut reader, mut sum) = (RowReader::default(), 0);
     while let Some((frame, used)) = Frame::parse(bytes, Dialect::Legacy, &limits).expect("frames") {
         let row = reader.row(frame.body()).expect("a row");
-        sum += row.signed(0).expect("an int").expect("not null");
-        black_box(row.signed(1).expect("a bigint"));
-        black_box(row.bytes(2).expect("a string"));
-        black_box(row.datetime(3).expect("a datetime"));
+        sum += row.cell(0).expect("a cell").signed().expect("an int").expect("not null");
+        black_box(row.cell(1).expect("a cell").signed().expect("a bigint"));
+        black_box(row.cell(2).expect("a cell").bytes().expect("a string"));
+        black_box(row.cell(3).expect("a cell").datetime().expect("a datetime"));
         bytes = &bytes[used..];
     }
     sum

@@ -31,7 +31,7 @@ pub use cell::Cell;
 pub use column::Column;
 
 use crate::codec::error::WireError;
-use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value, ValueError};
+use crate::codec::value::ValueError;
 use crate::codec::wire::{Reader, WireType};
 
 /// Returns the cells of the row with this body, one after the other. Other fields are skipped.
@@ -76,9 +76,9 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
 /// let body = [0x0a, 1, 0x01, 0x0a, 0, 0x0a, 4, b'a', b'b', b'c', 0];
 /// let mut reader = RowReader::default();
 /// let row = reader.row(&body)?;
-/// assert_eq!(row.text(2)?, Some("abc"));
-/// assert_eq!(row.signed(0)?, Some(-1));
-/// assert_eq!(row.text(1)?, None);
+/// assert_eq!(row.cell(2)?.text()?, Some("abc"));
+/// assert_eq!(row.cell(0)?.signed()?, Some(-1));
+/// assert_eq!(row.cell(1)?.text()?, None);
 /// # Ok::<(), epoll_group::codec::value::ValueError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -129,28 +129,11 @@ impl Default for RowReader {
 
 /// A row whose cells are read by their number, from 0.
 ///
-/// *Shape*: borrows the body of the frame and the reader that made it. Its results borrow the body.
-///
-/// Each typed reader returns `None` for NULL. The caller must know the type of the column: bytes of
-/// another type are misread without notice, or are an error.
+/// *Shape*: borrows the body of the frame and the reader that made it. Its cells borrow the body.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     body: &'a [u8],
     places: &'a [(u32, u32)],
-}
-
-macro_rules! typed {
-    ($($(#[$doc:meta])* $name:ident -> $type:ty;)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Errors
-        ///
-        /// [`ValueError`], also [`ValueError::NoColumn`]; it ends the request.
-        #[inline]
-        pub fn $name(&self, index: usize) -> Result<Option<$type>, ValueError> {
-            self.cell(index)?.$name()
-        }
-    )*};
 }
 
 impl<'a> Row<'a> {
@@ -177,42 +160,6 @@ impl<'a> Row<'a> {
             self.body.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
         });
         place.map(Cell::new).ok_or(ValueError::NoColumn { index, columns: self.len() })
-    }
-
-    /// Reads the value of a column by the types of its metadata.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError`], also [`ValueError::NoColumn`]; it ends the request.
-    pub fn value(&self, index: usize, column: &Column<'_>) -> Result<Value<'a>, ValueError> {
-        self.cell(index)?.value(column.field_type, column.original_type)
-    }
-
-    typed! {
-        /// A signed integer.
-        signed -> i64;
-        /// An unsigned integer, or a year.
-        unsigned -> u64;
-        /// A BIT column as a number.
-        bit -> u64;
-        /// A FLOAT.
-        float -> f32;
-        /// A DOUBLE.
-        double -> f64;
-        /// A DECIMAL.
-        decimal -> Decimal;
-        /// A DATE.
-        date -> Date;
-        /// A DATETIME or TIMESTAMP.
-        datetime -> DateTime;
-        /// A TIME.
-        time -> Time;
-        /// The bytes of a string, a blob, an ENUM, JSON or a geometry.
-        bytes -> &'a [u8];
-        /// A string that is UTF-8.
-        text -> &'a str;
-        /// A SET.
-        set -> Set<'a>;
     }
 }
 

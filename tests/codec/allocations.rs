@@ -85,10 +85,10 @@ fn reading_a_row_costs_no_allocation_once_the_reader_knows_its_width() {
         while let Some((frame, used)) = Frame::parse(rest, Dialect::Legacy, &limits).unwrap() {
             if frame.kind() == 13 {
                 let row = reader.row(frame.body()).unwrap();
-                sum += row.signed(0).unwrap().unwrap();
-                assert_eq!(row.decimal(3).unwrap(), Some(Decimal::ZERO));
-                assert_eq!(row.time(5).unwrap(), Some(Time::MIN));
-                assert_eq!(row.set(6).unwrap().unwrap().iter().count(), 2);
+                sum += row.cell(0).unwrap().signed().unwrap().unwrap();
+                assert_eq!(row.cell(3).unwrap().decimal().unwrap(), Some(Decimal::ZERO));
+                assert_eq!(row.cell(5).unwrap().time().unwrap(), Some(Time::MIN));
+                assert_eq!(row.cell(6).unwrap().set().unwrap().unwrap().iter().count(), 2);
             }
             rest = &rest[used..];
         }

@@ -8,8 +8,12 @@ use crate::codec::wire::{Reader, unzigzag};
 
 /// One cell of a row, as its bytes.
 ///
-/// *Shape*: a borrowed slice. Each reader returns `None` for NULL. Bytes that are no value of the
-/// type are an error, which ends the request.
+/// *Shape*: a borrowed slice. Each reader returns `None` for NULL. The caller must know the type of
+/// the column: bytes of another type are misread without notice, or are an error.
+///
+/// # Errors
+///
+/// A reader returns a [`ValueError`] if the bytes are no value of its type. It ends the request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cell<'a> {
     bytes: &'a [u8],
@@ -36,10 +40,6 @@ impl<'a> Cell<'a> {
 
     /// Reads the value by the types of the column's metadata: `DATETIME` is a [`Value::Date`] when
     /// the original type is one of a date.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError`].
     pub fn value(
         self,
         field_type: FieldType,
@@ -65,77 +65,45 @@ impl<'a> Cell<'a> {
     }
 
     /// A signed integer.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`].
     #[inline]
     pub fn signed(self) -> Result<Option<i64>, ValueError> {
         self.read(|reader| Ok(unzigzag(reader.varint()?)))
     }
 
     /// An unsigned integer, or a year.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`].
     #[inline]
     pub fn unsigned(self) -> Result<Option<u64>, ValueError> {
         self.read(|reader| Ok(reader.varint()?))
     }
 
     /// A BIT column as a number, the first bit being the highest.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`].
     pub fn bit(self) -> Result<Option<u64>, ValueError> {
         self.unsigned()
     }
 
     /// A FLOAT.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`].
     pub fn float(self) -> Result<Option<f32>, ValueError> {
         self.read(|reader| Ok(f32::from_bits(reader.fixed32()?)))
     }
 
     /// A DOUBLE.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`].
     pub fn double(self) -> Result<Option<f64>, ValueError> {
         self.read(|reader| Ok(f64::from_bits(reader.fixed64()?)))
     }
 
     /// A DECIMAL.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Decimal::from_packed`].
     pub fn decimal(self) -> Result<Option<Decimal>, ValueError> {
         if self.is_null() { Ok(None) } else { Decimal::from_packed(self.bytes).map(Some) }
     }
 
-    /// A DATE. Parts behind the day are accepted when they are zero.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`], also for a time
-    /// that is not midnight.
+    /// A DATE. Parts behind the day are accepted when they are zero: another time than midnight is
+    /// an error.
     pub fn date(self) -> Result<Option<Date>, ValueError> {
         // The packed form checks the time of a date.
         self.datetime()?.map(|at| Date::from_packed(at.to_packed())).transpose()
     }
 
     /// A DATETIME or TIMESTAMP.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`].
     #[inline]
     pub fn datetime(self) -> Result<Option<DateTime>, ValueError> {
         self.read(|reader| {
@@ -146,10 +114,6 @@ impl<'a> Cell<'a> {
     }
 
     /// A TIME.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`].
     #[inline]
     pub fn time(self) -> Result<Option<Time>, ValueError> {
         self.read(|reader| {
@@ -163,10 +127,6 @@ impl<'a> Cell<'a> {
     }
 
     /// The bytes of a string, a blob, an ENUM, JSON or a geometry, without the zero behind them.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Unterminated`].
     #[inline]
     pub const fn bytes(self) -> Result<Option<&'a [u8]>, ValueError> {
         match self.bytes.split_last() {
@@ -177,20 +137,12 @@ impl<'a> Cell<'a> {
     }
 
     /// A string that is UTF-8.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Unterminated`], [`ValueError::NotUtf8`].
     pub fn text(self) -> Result<Option<&'a str>, ValueError> {
         let text = self.bytes()?.map(str::from_utf8).transpose();
         text.map_err(|_| ValueError::NotUtf8)
     }
 
     /// Returns the value of a `SET` column, or `None` for NULL.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::Wire`].
     pub fn set(self) -> Result<Option<Set<'a>>, ValueError> {
         if self.is_null() { Ok(None) } else { Set::from_cell(self.bytes).map(Some) }
     }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::proto::resultset::{FieldType, OriginalType};
+use crate::codec::value::{Date, DateTime, Time};
 
 fn datetime(text: &str) -> DateTime {
     text.parse().expect(text)
@@ -73,10 +74,9 @@ fn rows_are_read_by_column_and_in_order() {
     let mut reader = RowReader::default();
     let row = reader.row(&body).expect("well-formed");
     assert_eq!(row.len(), 3);
-    assert_eq!(row.signed(0), Ok(Some(-1)));
-    assert_eq!(row.bytes(1), Ok(None));
-    assert_eq!(row.value(2, &Column::text("c", 45, 255)), Ok(Value::Bytes(b"abc")));
-    assert_eq!(row.unsigned(3), Err(ValueError::NoColumn { index: 3, columns: 3 }));
+    let expected = [&[0x01][..], b"", b"abc\0"].map(|bytes| Ok(Cell::new(bytes)));
+    assert_eq!([0, 1, 2].map(|index| row.cell(index)), expected);
+    assert_eq!(row.cell(3), Err(ValueError::NoColumn { index: 3, columns: 3 }));
     let in_order: Result<Vec<_>, _> = cells(&body).collect();
     assert_eq!(in_order.expect("well-formed").len(), 3);
 
