@@ -116,7 +116,6 @@ mod scalar;
 mod source;
 mod statement;
 
-pub use expect::Change;
 pub use kind::{ClientKind, ServerKind};
 pub use notice::Notice;
 pub use plan::{ExprNode, Node, PlanError};

@@ -2,7 +2,6 @@
 
 use super::error::SessionError;
 use crate::codec::error::{GENERAL_STATE, code};
-use crate::codec::message::Change;
 use crate::codec::proto::expect;
 
 /// Expect blocks of a session, from the outermost in.
@@ -31,12 +30,9 @@ impl ExpectBlocks {
         }
         let around = self.0.last().copied();
         let inherited = around.is_some_and(|block| block.no_error);
-        let bad = message.changes().find_map(|change| match change {
-            Change::Unknown(condition) => {
-                let text = format!("Unknown condition key: {}", condition.condition_key);
-                Some(error(code::EXPECT_BAD_CONDITION, &text))
-            }
-            _ => None,
+        let bad = message.unknown().map(|condition| {
+            let text = format!("Unknown condition key: {}", condition.condition_key);
+            error(code::EXPECT_BAD_CONDITION, &text)
         });
         let failed =
             bad.is_some() || message.inherits() && around.is_some_and(|block| block.failed);

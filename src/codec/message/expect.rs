@@ -8,18 +8,6 @@ use crate::codec::proto::expect::open::{Condition, CtxOperation};
 /// Number of the condition "no error so far", the only condition that clients use.
 const NO_ERROR: u32 = 1;
 
-/// One change to the conditions of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Change<'a> {
-    /// From here on no request may fail.
-    NoError,
-    /// From here on requests may fail again.
-    NoErrorUnset,
-    /// A condition that is not known.
-    Unknown(&'a Condition),
-}
-
 impl Open {
     /// Block in which no request may fail, inside the block around it, if any.
     #[must_use]
@@ -34,25 +22,21 @@ impl Open {
         self.op() == CtxOperation::ExpectCtxCopyPrev
     }
 
-    /// The changes to the conditions, in order.
-    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
-        self.cond.iter().map(|condition| match (condition.condition_key, condition.op()) {
-            (NO_ERROR, ConditionOperation::ExpectOpSet) => Change::NoError,
-            (NO_ERROR, ConditionOperation::ExpectOpUnset) => Change::NoErrorUnset,
-            _ => Change::Unknown(condition),
-        })
+    /// First condition that is not known.
+    #[must_use]
+    pub fn unknown(&self) -> Option<&Condition> {
+        self.cond.iter().find(|condition| condition.condition_key != NO_ERROR)
     }
 
     /// Returns true if no request may fail in this block. `around` is the answer of the block
     /// around it.
     #[must_use]
     pub fn expects_no_error(&self, around: bool) -> bool {
-        let start = around && self.inherits();
-        self.changes().fold(start, |expects, change| match change {
-            Change::NoError => true,
-            Change::NoErrorUnset => false,
-            Change::Unknown(_) => expects,
-        })
+        let mut known = self.cond.iter().filter(|condition| condition.condition_key == NO_ERROR);
+        match known.next_back() {
+            Some(last) => last.op() == ConditionOperation::ExpectOpSet,
+            None => around && self.inherits(),
+        }
     }
 }
 
@@ -88,6 +72,7 @@ mod tests {
         ];
         let both = Open { op: None, cond };
         assert!(!both.expects_no_error(true));
-        assert!(matches!(both.changes().nth(1), Some(Change::Unknown(_))));
+        assert_eq!(both.unknown().map(|condition| condition.condition_key), Some(7));
+        assert_eq!(Open::no_error().unknown(), None);
     }
 }
