@@ -48,16 +48,14 @@ mod metadata;
 mod notice;
 mod row;
 
-use std::error::Error;
-use std::fmt;
-
 pub use buffer::{OutBuffer, PagePool};
 use frame::Frame;
 pub use row::RowWriter;
 
-use crate::codec::error::Scope;
+use crate::codec::error::EncodeError;
 use crate::codec::frame::Dialect;
 use crate::codec::message::{ServerKind, ServerMessage};
+use crate::codec::proto::generic::error_reply::Severity;
 use crate::codec::wire::{Word, varint_bytes};
 
 /// Extent of the description of columns.
@@ -71,51 +69,16 @@ pub enum Metadata {
     Compact,
 }
 
-/// Severity of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Severity {
-    /// The request failed.
-    Error,
-    /// The session ended.
-    Fatal,
-}
-
-/// Reason why a frame was not written. Nothing of it is in the buffer; the request fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EncodeError {
-    /// The frame would be longer than the largest that the peer accepts.
-    TooLong {
-        /// Length on the wire: body and kind byte, or the part of it that was tried.
-        length: usize,
-        /// Largest length.
-        limit: u32,
-    },
-}
-
-impl EncodeError {
-    /// Scope of the error: the request. Nothing of the frame reaches the peer.
-    #[must_use]
-    pub const fn scope(&self) -> Scope {
-        Scope::Request
-    }
-}
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { length, limit } => write!(f, "length {length} exceeds {limit}"),
-        }
-    }
-}
-
-impl Error for EncodeError {}
-
 /// Writer of the frames of one session into a buffer.
 ///
 /// *Shape*: borrows the buffer while it writes. Making one costs a few registers, so it is made
 /// anew for each reply. It keeps no state between frames: the caller decides their order.
+///
+/// # Errors
+///
+/// A frame that exceeds the limit is an [`EncodeError`]. Nothing of it is written; the request fails.
+///
+/// # Examples
 ///
 /// A whole result:
 ///
@@ -131,7 +94,7 @@ impl Error for EncodeError {}
 /// out.rows_affected(0);
 /// out.execute_ok();
 /// # assert_eq!(buffer.to_vec().last(), Some(&17));
-/// # Ok::<(), epoll_group::codec::encoder::EncodeError>(())
+/// # Ok::<(), epoll_group::codec::error::EncodeError>(())
 /// ```
 #[derive(Debug)]
 pub struct Encoder<'b> {
@@ -192,10 +155,6 @@ impl<'b> Encoder<'b> {
     }
 
     /// Writes a row. `fill` writes its cells, one per column, in their order.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; the request fails.
     #[inline]
     pub fn row(&mut self, fill: impl FnOnce(&mut RowWriter<'_>)) -> Result<(), EncodeError> {
         let mut row = self.begin_row();
@@ -227,10 +186,6 @@ impl<'b> Encoder<'b> {
 
     /// Writes a frame of any kind whose body exists already, in parts: a chunk, or a frame that a
     /// proxy passes on.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; the request fails.
     pub fn frame(&mut self, kind: u8, body: &[&[u8]]) -> Result<(), EncodeError> {
         let mut frame = self.begin_any(kind);
         for part in body {
@@ -245,19 +200,11 @@ impl<'b> Encoder<'b> {
     }
 
     /// Writes a chunk whose body exists already, in parts.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; the request fails.
     pub fn chunk(&mut self, body: &[&[u8]]) -> Result<(), EncodeError> {
         self.frame(ServerKind::Chunk.number(), body)
     }
 
     /// Writes a message of the generated types: for rare replies.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; the request fails.
     pub fn message(&mut self, message: &ServerMessage) -> Result<(), EncodeError> {
         // The length is computed first, so that a message that is too long is not built at all.
         let length = message.body_bytes().saturating_add(1);
@@ -273,10 +220,6 @@ impl<'b> Encoder<'b> {
     /// Writes an error: the last frame of a reply.
     ///
     /// `sql_state` is five characters, `text` in the character set of the result.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; a shorter text helps.
     pub fn error(
         &mut self,
         severity: Severity,
@@ -303,10 +246,6 @@ impl<'b> Encoder<'b> {
 
     /// Writes the end of the rows, with feedback: the number of examined rows and the used indexes
     /// (separated by `;`).
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; fewer indexes help.
     pub fn fetch_done_with(
         &mut self,
         examined_rows: u64,

@@ -162,28 +162,33 @@ impl fmt::Display for WireError {
 
 impl Error for WireError {}
 
-/// Error of the caller: no frame can hold the message. Nothing was written.
+/// Reason why a frame was not written. Nothing of it is in the output; the request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TooLarge {
-    /// Bytes of its body.
-    pub bytes: u64,
-    /// Largest body that the length field can express.
-    pub limit: u32,
+pub enum EncodeError {
+    /// The frame would be longer than the peer accepts, or than the length field can express.
+    TooLong {
+        /// Length on the wire: body and kind byte, or the part of it that was tried.
+        length: usize,
+        /// Largest length.
+        limit: u32,
+    },
 }
 
-impl TooLarge {
-    /// Scope of the error: the request. Nothing of it reached the peer.
+impl EncodeError {
+    /// Scope of the error: the request. Nothing of the frame reaches the peer.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
     }
 }
 
-impl fmt::Display for TooLarge {
+impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "body of {} bytes exceeds {}", self.bytes, self.limit)
+        match self {
+            Self::TooLong { length, limit } => write!(f, "length {length} exceeds {limit}"),
+        }
     }
 }
 
-impl Error for TooLarge {}
+impl Error for EncodeError {}

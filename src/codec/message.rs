@@ -12,7 +12,7 @@
 //! let mut out = Vec::new();
 //! ServerMessage::Ok(OkReply::default()).encode(Dialect::Legacy, 2, &mut out)?;
 //! assert_eq!(out, [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
-//! # Ok::<(), epoll_group::codec::error::TooLarge>(())
+//! # Ok::<(), epoll_group::codec::error::EncodeError>(())
 //! ```
 //!
 //! # Notices
@@ -124,7 +124,7 @@ pub use scalar::{AnyValue, ScalarError, ScalarValue};
 pub use source::Source;
 
 use crate::codec::check::{Schema, check};
-use crate::codec::error::{MessageError, TooLarge};
+use crate::codec::error::{EncodeError, MessageError};
 use crate::codec::frame::{Dialect, Header};
 use crate::codec::limits::Limits;
 use crate::codec::proto::{self, schema};
@@ -190,14 +190,14 @@ macro_rules! messages {
             ///
             /// # Errors
             ///
-            /// [`TooLarge`] when no frame can hold the body; nothing is appended. Most peers refuse
-            /// frames above 64 MiB already.
+            /// [`EncodeError::TooLong`] when no frame can hold the body; nothing is appended. Most
+            /// peers refuse frames above 64 MiB already.
             pub fn encode(
                 &self,
                 dialect: Dialect,
                 session: u64,
                 out: &mut Vec<u8>,
-            ) -> Result<(), TooLarge> {
+            ) -> Result<(), EncodeError> {
                 let header = header(session, self.kind(), self.body_bytes())?;
                 out.reserve(dialect.frame_bytes(&header));
                 dialect.encode(&header, out);
@@ -388,12 +388,12 @@ pub(super) fn decode<M: Message + Default>(
     M::decode(body).map_err(|_| MessageError::Depth { limit: limits.depth.min(Limits::MAX_DEPTH) })
 }
 
-fn header(session: u64, kind: u8, body_bytes: usize) -> Result<Header, TooLarge> {
+fn header(session: u64, kind: u8, body_bytes: usize) -> Result<Header, EncodeError> {
     match u32::try_from(body_bytes) {
         Ok(bytes) if bytes <= Header::MAX_BODY_BYTES => Ok(Header::new(session, kind, bytes)),
         _ => {
-            let bytes = u64::try_from(body_bytes).unwrap_or(u64::MAX);
-            Err(TooLarge { bytes, limit: Header::MAX_BODY_BYTES })
+            let length = body_bytes.saturating_add(1);
+            Err(EncodeError::TooLong { length, limit: u32::MAX })
         }
     }
 }

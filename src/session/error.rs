@@ -5,10 +5,11 @@ use std::error::Error;
 use std::fmt;
 
 use crate::codec::chunk::ChunkWriteError;
-use crate::codec::encoder::{EncodeError, Encoder, Severity};
-use crate::codec::error::{GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
+use crate::codec::encoder::Encoder;
+use crate::codec::error::{EncodeError, GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
 use crate::codec::message::{PlanError, ScalarError};
-use crate::codec::proto::generic::{ErrorReply, error_reply};
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::generic::error_reply::Severity;
 use crate::codec::value::ValueError;
 use crate::stats::Counter;
 
@@ -120,11 +121,7 @@ impl From<ErrorReply> for SessionError {
     /// A state that does not have five characters becomes HY000.
     fn from(reply: ErrorReply) -> Self {
         let state = reply.sql_state.as_slice().try_into().unwrap_or(*GENERAL_STATE);
-        let severity = match reply.severity() {
-            error_reply::Severity::Fatal => Severity::Fatal,
-            error_reply::Severity::Error => Severity::Error,
-        };
-        Self { severity, ..Self::new(reply.code, &state, reply.msg) }
+        Self { severity: reply.severity(), ..Self::new(reply.code, &state, reply.msg) }
     }
 }
 

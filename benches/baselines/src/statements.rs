@@ -10,12 +10,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 
 use epoll_group::codec::auth::{Reply, SALT_BYTES, StoredPassword, printable_salt};
-use epoll_group::codec::encoder::{Encoder, Metadata, OutBuffer, Severity};
+use epoll_group::codec::encoder::{Encoder, Metadata, OutBuffer};
 use epoll_group::codec::error::{GENERAL_STATE, code};
 use epoll_group::codec::frame::Frame;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::proto::connection::{Capabilities, Capability};
+use epoll_group::codec::proto::generic::error_reply::Severity;
 use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 use epoll_group::codec::proto::value::{Any, Scalar, any};
 use epoll_group::codec::row::Column;

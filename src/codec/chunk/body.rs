@@ -2,7 +2,8 @@ use super::block::{Block, Member};
 use super::column::ColumnBlock;
 use super::error::ChunkWriteError;
 use super::frame::{COLUMN, FIXED, NULL_BITMAP, ROW_COUNT, VALUE, VARIABLE};
-use crate::codec::encoder::{EncodeError, Encoder};
+use crate::codec::encoder::Encoder;
+use crate::codec::error::EncodeError;
 use crate::codec::wire::{WireType, put_varint, varint_bytes};
 
 /// Greatest number of columns that a writer puts into one chunk frame. A reader accepts any number.

@@ -2,7 +2,8 @@ use super::body::{ChunkBody, chunk_bodies};
 use super::column::{ColumnBlock, ColumnEnd};
 use super::error::ChunkWriteError;
 use super::kind::BlockKind;
-use crate::codec::encoder::{EncodeError, Encoder};
+use crate::codec::encoder::Encoder;
+use crate::codec::error::EncodeError;
 use crate::codec::value::Value;
 
 /// Collects rows into a chunk and reports when the chunk is full.

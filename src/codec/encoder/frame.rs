@@ -1,7 +1,8 @@
 //! Unfinished frame: finished, or rolled back.
 
+use super::Template;
 use super::buffer::{Mark, OutBuffer};
-use super::{EncodeError, Template};
+use crate::codec::error::EncodeError;
 use crate::codec::wire::Word;
 
 /// A frame that has been begun.

@@ -1,17 +1,14 @@
 //! Metadata of columns.
 
 use super::frame::Frame;
-use super::{EncodeError, Encoder, Metadata};
+use super::{Encoder, Metadata};
+use crate::codec::error::EncodeError;
 use crate::codec::message::ServerKind;
 use crate::codec::row::Column;
 use crate::codec::wire::{WireType, Word};
 
 impl Encoder<'_> {
     /// Writes the metadata of one column; a result begins with the metadata of all columns.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; the request fails.
     pub fn column(&mut self, column: &Column<'_>) -> Result<(), EncodeError> {
         let column = match self.metadata {
             Metadata::Full => *column,

@@ -8,7 +8,8 @@
 //!  type   scope  payload param     value   V_UINT
 //! ```
 
-use super::{EncodeError, Encoder, field_bytes};
+use super::{Encoder, field_bytes};
+use crate::codec::error::EncodeError;
 use crate::codec::message::ServerKind;
 use crate::codec::proto::notice::session_state_changed::Parameter;
 use crate::codec::proto::notice::warning::Level;

@@ -1,7 +1,7 @@
 //! Cells of a row.
 
-use super::EncodeError;
 use super::frame::Frame;
+use crate::codec::error::EncodeError;
 use crate::codec::row::Cell;
 use crate::codec::row::field::{self, CELL};
 use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value};

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-use epoll_group::codec::encoder::{EncodeError, Encoder, OutBuffer};
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::error::EncodeError;
 use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerKind;

@@ -1,6 +1,7 @@
 //! The direct encoder writes the recorded frames of a server.
 
-use epoll_group::codec::encoder::{EncodeError, Encoder, OutBuffer, Severity};
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::error::EncodeError;
 use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
@@ -19,10 +20,8 @@ fn say(
 ) -> Result<bool, EncodeError> {
     match message {
         ServerMessage::Error(error) if error.severity.is_some() => {
-            let severity =
-                if error.severity == Some(0) { Severity::Error } else { Severity::Fatal };
             let state = error.sql_state[..].try_into().expect("five characters");
-            out.error(severity, error.code, state, &error.msg)?;
+            out.error(error.severity(), error.code, state, &error.msg)?;
         }
         ServerMessage::Notice(frame) if frame.scope == Some(2) && frame.r#type == 1 => {
             let payload = frame.payload.as_deref().unwrap_or_default();
