@@ -56,7 +56,7 @@ use crate::codec::error::EncodeError;
 use crate::codec::frame::Dialect;
 use crate::codec::message::{ServerKind, ServerMessage};
 use crate::codec::proto::generic::error_reply::Severity;
-use crate::codec::wire::{Word, varint_bytes};
+use crate::codec::wire::Word;
 
 /// Extent of the description of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -324,11 +324,6 @@ impl Template {
     const fn is_galaxy(self) -> bool {
         self.length_at == 9
     }
-}
-
-/// Tag, length and content of a field of bytes.
-const fn field_bytes(content: usize) -> usize {
-    varint_bytes(content as u64).saturating_add(1).saturating_add(content)
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! Notices: information beside the rows of a result.
 //!
-//! A number that goes with a statement always has one shape, which consists of two constants and
-//! the number:
+//! Each statement has a number, which always has one shape: two constants and the number. Other
+//! notices are rare, and are written as messages.
 //!
 //! ```text
 //!  08 03  10 02  1a len  08 param  12 len  08 02  18 number
 //!  type   scope  payload param     value   V_UINT
 //! ```
 
-use super::{Encoder, field_bytes};
+use super::Encoder;
 use crate::codec::error::EncodeError;
-use crate::codec::message::ServerKind;
+use crate::codec::message::{Notice, ServerKind, ServerMessage};
+use crate::codec::proto::notice::Warning;
 use crate::codec::proto::notice::session_state_changed::Parameter;
 use crate::codec::proto::notice::warning::Level;
 use crate::codec::wire::{Word, varint_bytes};
@@ -38,53 +39,26 @@ impl Encoder<'_> {
     }
 
     /// Writes text for people about the statement: `Records: 3  Duplicates: 0  Warnings: 0`.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; a shorter text helps.
     pub fn produced_message(
         &mut self,
         text: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<(), EncodeError> {
-        let text = text.as_ref();
-        let string = field_bytes(text.len());
-        let scalar = field_bytes(string).saturating_add(2);
-        let payload = field_bytes(scalar).saturating_add(2);
-        let mut frame = self.begin(ServerKind::Notice);
-        frame.word(Word::constant([0x08, 3, 0x10, LOCAL]));
-        frame.head(0x1a, payload);
-        frame.word(Word::constant([0x08, Parameter::ProducedMessage as u8]));
-        frame.head(0x12, scalar);
-        frame.word(Word::constant([0x08, V_STRING]));
-        frame.head(0x4a, string);
-        frame.field(0x0a, text)?;
-        frame.finish()
+        self.notice(&Notice::Produced(text.as_ref().to_vec()))
     }
 
     /// Writes a warning; `text` is in the character set of the result.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError::TooLong`]; a shorter text helps.
     pub fn warning(
         &mut self,
         level: Level,
         code: u32,
         text: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<(), EncodeError> {
-        let text = text.as_ref();
-        let level = match level {
-            Level::Note => Word::constant([0x08, 1, 0x10]),
-            Level::Warning => Word::constant([0x08, 2, 0x10]),
-            Level::Error => Word::constant([0x08, 3, 0x10]),
-        };
-        let head = level.then(Word::varint(code.into()));
-        let mut frame = self.begin(ServerKind::Notice);
-        frame.word(Word::constant([0x08, 1, 0x10, LOCAL]));
-        frame.head(0x1a, head.len().saturating_add(field_bytes(text.len())));
-        frame.word(head);
-        frame.field(0x1a, text)?;
-        frame.finish()
+        let msg = text.as_ref().to_vec();
+        self.notice(&Notice::Warning(Warning { level: Some(level.into()), code, msg }))
+    }
+
+    fn notice(&mut self, notice: &Notice) -> Result<(), EncodeError> {
+        self.message(&ServerMessage::Notice(notice.to_frame()))
     }
 
     #[inline]
@@ -108,4 +82,3 @@ impl Encoder<'_> {
 const GLOBAL: u8 = 1;
 const LOCAL: u8 = 2;
 const V_UINT: u8 = 2;
-const V_STRING: u8 = 8;
