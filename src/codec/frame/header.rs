@@ -150,39 +150,23 @@ mod tests {
                 Header::new(0x0102_0304_0506_0708, 9, 0x0a0b_0c0d - 1),
                 [8, 7, 6, 5, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 9],
             ),
+            (Header::new(u64::MAX, u8::MAX, Header::MAX_BODY_BYTES), [0xff; HEADER_BYTES]),
         ];
         for (header, bytes) in cases {
             assert_eq!(header.encode(), bytes);
             assert_eq!(Header::parse(&bytes, u32::MAX), Ok(Some(header)));
         }
-    }
-
-    #[test]
-    fn every_split_asks_for_more_until_the_header_is_whole() {
-        let header = Header::new(7, 0x7e, 3);
-        let frame = [&header.encode()[..], b"abc"].concat();
-        for cut in 0..=frame.len() {
-            let expected = if cut < HEADER_BYTES { None } else { Some(header) };
-            assert_eq!(Header::parse(&frame[..cut], LIMIT), Ok(expected), "cut at {cut}");
-        }
-    }
-
-    #[test]
-    fn a_bad_length_is_not_judged_before_the_header_is_whole() {
-        for length in [0, u32::MAX] {
-            let bytes = bytes_with_length(length);
-            for cut in 0..HEADER_BYTES {
-                assert_eq!(Header::parse(&bytes[..cut], LIMIT), Ok(None), "cut at {cut}");
-            }
-            assert!(Header::parse(&bytes, LIMIT).is_err());
-        }
+        assert_eq!(Header::new(2, 101, 15).frame_bytes(), 28);
     }
 
     #[test]
     fn length_zero_is_refused_whatever_the_limit() {
+        let bytes = bytes_with_length(0);
         for limit in [0, 1, LIMIT, u32::MAX] {
-            let result = Header::parse(&bytes_with_length(0), limit);
-            assert_eq!(result, Err(HeaderError::ZeroLength));
+            for cut in 0..HEADER_BYTES {
+                assert_eq!(Header::parse(&bytes[..cut], limit), Ok(None), "cut at {cut}");
+            }
+            assert_eq!(Header::parse(&bytes, limit), Err(HeaderError::ZeroLength));
         }
         assert_eq!(HeaderError::ZeroLength.to_string(), "length 0 is below 1");
     }
@@ -194,15 +178,6 @@ mod tests {
         let error = HeaderError::TooLong { length: LIMIT + 1, limit: LIMIT };
         assert_eq!(Header::parse(&bytes_with_length(LIMIT + 1), LIMIT), Err(error));
         assert_eq!(error.to_string(), "length 67108865 exceeds 67108864");
-    }
-
-    #[test]
-    fn the_largest_length_is_representable() {
-        let header = Header::new(u64::MAX, u8::MAX, Header::MAX_BODY_BYTES);
-        assert_eq!(header.encode(), [0xff; HEADER_BYTES]);
-        assert_eq!(Header::parse(&[0xff; HEADER_BYTES], u32::MAX), Ok(Some(header)));
-        #[cfg(target_pointer_width = "64")]
-        assert_eq!(header.frame_bytes(), (1 << 32) + 11);
     }
 
     #[test]
@@ -220,22 +195,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encode_then_parse_gives_the_same_header(
-            session: u64, kind: u8, body_bytes in 0..=Header::MAX_BODY_BYTES, rest: Vec<u8>,
-        ) {
-            let header = Header::new(session, kind, body_bytes);
-            let mut input = header.encode().to_vec();
-            input.extend(rest);
-            prop_assert_eq!(Header::parse(&input, u32::MAX), Ok(Some(header)));
-            prop_assert!(header.frame_bytes() >= HEADER_BYTES);
-        }
-
-        #[test]
         fn any_bytes_parse_to_an_answer_within_the_limit(
             input in prop::collection::vec(any::<u8>(), 0..32), limit: u32,
         ) {
-            match Header::parse(&input, limit) {
-                Ok(None) => prop_assert!(input.len() < HEADER_BYTES),
+            let parsed = Header::parse(&input, limit);
+            prop_assert_eq!(parsed == Ok(None), input.len() < HEADER_BYTES);
+            match parsed {
+                Ok(None) => {}
                 Ok(Some(header)) => {
                     prop_assert!(header.body_bytes < limit);
                     prop_assert_eq!(&header.encode()[..], &input[..HEADER_BYTES]);
