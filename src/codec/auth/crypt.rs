@@ -86,56 +86,10 @@ fn filled(digest: &Sum, length: usize) -> Vec<u8> {
 
 /// Encodes three bytes as four characters, low bits first, in the order that the description fixes.
 fn text(digest: Sum) -> [u8; CRYPT_DIGEST_BYTES] {
-    let [
-        d0,
-        d1,
-        d2,
-        d3,
-        d4,
-        d5,
-        d6,
-        d7,
-        d8,
-        d9,
-        d10,
-        d11,
-        d12,
-        d13,
-        d14,
-        d15,
-        d16,
-        d17,
-        d18,
-        d19,
-        d20,
-        d21,
-        d22,
-        d23,
-        d24,
-        d25,
-        d26,
-        d27,
-        d28,
-        d29,
-        d30,
-        d31,
-    ] = digest;
-    let groups = [
-        [d0, d10, d20],
-        [d21, d1, d11],
-        [d12, d22, d2],
-        [d3, d13, d23],
-        [d24, d4, d14],
-        [d15, d25, d5],
-        [d6, d16, d26],
-        [d27, d7, d17],
-        [d18, d28, d8],
-        [d9, d19, d29],
-        [0, d31, d30],
-    ];
+    let byte = |at: usize| u32::from(digest.get(at).copied().unwrap_or_default());
     let mut text = [0; CRYPT_DIGEST_BYTES];
-    for (places, [high, middle, low]) in text.chunks_mut(4).zip(groups) {
-        let mut bits = u32::from(high) << 16 | u32::from(middle) << 8 | u32::from(low);
+    for (places, [high, middle, low]) in text.chunks_mut(4).zip(GROUPS) {
+        let mut bits = byte(high) << 16 | byte(middle) << 8 | byte(low);
         for place in places {
             *place = usize::try_from(bits & 63)
                 .ok()
@@ -148,6 +102,22 @@ fn text(digest: Sum) -> [u8; CRYPT_DIGEST_BYTES] {
 }
 
 type Sum = [u8; 32];
+
+/// Bytes of the digest in the order that the description fixes. The last group has two: the third is
+/// behind the digest, and read as zero.
+const GROUPS: [[usize; 3]; 11] = [
+    [0, 10, 20],
+    [21, 1, 11],
+    [12, 22, 2],
+    [3, 13, 23],
+    [24, 4, 14],
+    [15, 25, 5],
+    [6, 16, 26],
+    [27, 7, 17],
+    [18, 28, 8],
+    [9, 19, 29],
+    [usize::MAX, 31, 30],
+];
 
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 

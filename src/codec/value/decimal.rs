@@ -1,6 +1,6 @@
 //! Decimal numbers of up to 65 digits, in the packed form of the wire.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use crate::codec::value::{Sign, ValueError, within};
@@ -203,14 +203,14 @@ impl fmt::Display for Decimal {
             }
         };
         if self.sign() == Sign::Minus {
-            push(b'-');
+            f.write_char('-')?;
         }
         let whole = self.digits().count().saturating_sub(usize::from(self.scale()));
         for (at, digit) in self.digits().enumerate() {
             if at == whole {
-                push(b'.');
+                f.write_char('.')?;
             }
-            push(digit.saturating_add(b'0'));
+            f.write_char(char::from(digit.saturating_add(b'0')))?;
         }
         let text = text.get(..used).and_then(|text| str::from_utf8(text).ok());
         f.write_str(text.unwrap_or_default())
