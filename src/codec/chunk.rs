@@ -75,7 +75,6 @@ mod kind;
 mod writer;
 
 pub use block::{Block, BlockValues, Member};
-pub use body::MAX_FRAME_COLUMNS;
 pub use error::{ChunkError, ChunkWriteError};
 pub use frame::ChunkFrame;
 pub use joiner::{Chunk, ChunkJoiner, ChunkRows};

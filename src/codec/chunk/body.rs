@@ -2,80 +2,59 @@ use super::block::{Block, Member};
 use super::column::ColumnBlock;
 use super::error::ChunkWriteError;
 use super::frame::{COLUMN, FIXED, NULL_BITMAP, ROW_COUNT, VALUE, VARIABLE};
-use crate::codec::encoder::Encoder;
-use crate::codec::error::EncodeError;
 use crate::codec::wire::{WireType, put_varint, varint_bytes};
 
 /// Greatest number of columns that a writer puts into one chunk frame. A reader accepts any number.
-pub const MAX_FRAME_COLUMNS: usize = 10;
+pub(super) const MAX_FRAME_COLUMNS: usize = 10;
 
 /// Returns the bodies of the frames of one chunk. A new frame begins behind the tenth column, and
-/// earlier if a body would be above `max_body_bytes`.
+/// earlier if a body would be above `max_body_bytes`. A chunk without columns is one frame, too.
 pub(super) fn chunk_bodies(
     columns: &[ColumnBlock],
     max_body_bytes: usize,
-) -> Result<ChunkBodies<'_>, ChunkWriteError> {
+) -> Result<Vec<ChunkBody<'_>>, ChunkWriteError> {
     let rows = columns.first().map_or(0, ColumnBlock::row_count);
+    let mut bodies = vec![ChunkBody { rows, columns: &[] }];
+    let mut bytes = count_bytes(rows);
+    let mut start = 0;
     for (column, block) in columns.iter().enumerate() {
-        let bytes = count_bytes(rows).saturating_add(Sizes::of(&block.as_block()).whole);
-        if bytes > max_body_bytes {
-            return Err(ChunkWriteError::TooLarge { column, bytes, limit: max_body_bytes });
+        let whole = Sizes::of(&block.as_block()).whole;
+        let alone = count_bytes(rows).saturating_add(whole);
+        if alone > max_body_bytes {
+            return Err(ChunkWriteError::TooLarge { column, bytes: alone, limit: max_body_bytes });
         }
-    }
-    Ok(ChunkBodies { columns, rows, max_body_bytes, started: false })
-}
-
-/// The bodies of the frames of one chunk, in order.
-#[derive(Clone, Debug)]
-pub(super) struct ChunkBodies<'a> {
-    columns: &'a [ColumnBlock],
-    rows: u32,
-    max_body_bytes: usize,
-    started: bool,
-}
-
-impl<'a> Iterator for ChunkBodies<'a> {
-    type Item = ChunkBody<'a>;
-
-    fn next(&mut self) -> Option<ChunkBody<'a>> {
-        // A chunk without columns is one frame, too.
-        if self.columns.is_empty() && std::mem::replace(&mut self.started, true) {
-            return None;
-        }
-        self.started = true;
-        let mut bytes = count_bytes(self.rows);
-        let mut count = 0_usize;
-        for column in self.columns.iter().take(MAX_FRAME_COLUMNS) {
-            let sum = bytes.saturating_add(Sizes::of(&column.as_block()).whole);
-            if count > 0 && sum > self.max_body_bytes {
-                break;
-            }
+        let sum = bytes.saturating_add(whole);
+        let count = column.saturating_sub(start);
+        if count == MAX_FRAME_COLUMNS || sum > max_body_bytes {
+            bodies.push(ChunkBody { rows, columns: &[] });
+            (start, bytes) = (column, alone);
+        } else {
             bytes = sum;
-            count = count.saturating_add(1);
         }
-        let (columns, rest) = self.columns.split_at_checked(count)?;
-        self.columns = rest;
-        Some(ChunkBody { rows: self.rows, columns, bytes })
+        if let Some(last) = bodies.last_mut() {
+            last.columns = columns.get(start..=column).unwrap_or_default();
+        }
     }
+    Ok(bodies)
 }
 
 /// The body of one chunk frame, to be written.
 ///
-/// *Shape*: borrows the columns; its length is known before it is written.
+/// *Shape*: borrows the columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkBody<'a> {
     rows: u32,
     columns: &'a [ColumnBlock],
-    bytes: usize,
 }
 
 impl ChunkBody<'_> {
-    /// Writes the frame. Bitmaps and values are copied once, into the buffer.
-    pub(super) fn write_to(&self, out: &mut Encoder<'_>) -> Result<(), EncodeError> {
+    /// Calls `write` with the parts of the body. Bitmaps and values are not copied for it.
+    pub(super) fn write<R>(&self, write: impl FnOnce(&[&[u8]]) -> R) -> R {
         // Bytes before bitmaps and values, and the offsets in them at which these follow.
         let mut heads = Vec::new();
         let mut ends = Vec::new();
-        put_count(self.rows, &mut heads);
+        put_varint(&mut heads, WireType::Varint.tag(ROW_COUNT));
+        put_varint(&mut heads, self.rows.into());
         for column in self.columns {
             let block = column.as_block();
             let sizes = Sizes::of(&block);
@@ -92,32 +71,8 @@ impl ChunkBody<'_> {
             start = end;
         }
         parts.extend(heads.get(start..));
-        out.chunk(&parts)
+        write(&parts)
     }
-
-    /// The body alone.
-    pub(super) fn to_vec(self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.bytes);
-        put_count(self.rows, &mut out);
-        for column in self.columns {
-            put_block(&column.as_block(), &mut out);
-        }
-        out
-    }
-}
-
-/// Appends one column with its tag.
-pub(super) fn put_block(block: &Block<'_>, out: &mut Vec<u8>) {
-    let sizes = Sizes::of(block);
-    put_column_head(block, &sizes, out);
-    out.extend_from_slice(block.nulls.unwrap_or_default());
-    put_values_head(block, &sizes, out);
-    out.extend_from_slice(block.values);
-}
-
-fn put_count(rows: u32, out: &mut Vec<u8>) {
-    put_varint(out, WireType::Varint.tag(ROW_COUNT));
-    put_varint(out, rows.into());
 }
 
 /// Appends the bytes before the bitmap, or without one before the values.

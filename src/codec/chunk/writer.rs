@@ -1,4 +1,4 @@
-use super::body::{ChunkBody, chunk_bodies};
+use super::body::chunk_bodies;
 use super::column::{ColumnBlock, ColumnEnd};
 use super::error::ChunkWriteError;
 use super::kind::BlockKind;
@@ -180,7 +180,8 @@ impl ChunkWriter {
     ///
     /// [`ChunkWriteError::TooLarge`]: one column alone is above `max_body_bytes`.
     pub fn bodies(&self, max_body_bytes: usize) -> Result<Vec<Vec<u8>>, ChunkWriteError> {
-        Ok(chunk_bodies(&self.columns, max_body_bytes)?.map(ChunkBody::to_vec).collect())
+        let bodies = chunk_bodies(&self.columns, max_body_bytes)?;
+        Ok(bodies.iter().map(|body| body.write(|parts| parts.concat())).collect())
     }
 
     /// Writes the frames for the collected rows and begins the next chunk. Without rows it writes
@@ -217,7 +218,7 @@ impl ChunkWriter {
         }
         for body in chunk_bodies(&self.columns, out.max_body_bytes())? {
             // The body was measured, so it fits.
-            if let Err(EncodeError::TooLong { length, .. }) = body.write_to(out) {
+            if let Err(EncodeError::TooLong { length, .. }) = body.write(|parts| out.chunk(parts)) {
                 let limit = out.max_body_bytes();
                 return Err(ChunkWriteError::TooLarge { column: 0, bytes: length, limit });
             }
