@@ -278,7 +278,7 @@ impl Answer {
                 let limits = Limits::default();
                 let message = ServerMessage::decode(Dialect::Legacy, kind.number(), body, &limits);
                 if let ServerMessage::ColumnMetaData(column) = message.map_err(Error::malformed)? {
-                    if self.columns.len() == RowReader::DEFAULT_MAX_COLUMNS {
+                    if self.columns.len() == RowReader::MAX_COLUMNS {
                         return Err(Error::protocol("too many columns"));
                     }
                     self.columns.push(column);

@@ -79,7 +79,7 @@ pub use error::{ChunkError, ChunkWriteError};
 pub use frame::ChunkFrame;
 pub use joiner::{Chunk, ChunkJoiner, ChunkRows};
 pub use kind::BlockKind;
-pub use writer::{ChunkCut, ChunkRow, ChunkWriter};
+pub use writer::{ChunkRow, ChunkWriter};
 
 #[cfg(test)]
 mod tests;

@@ -81,22 +81,15 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
 /// assert_eq!(row.cell(1)?.text()?, None);
 /// # Ok::<(), epoll_group::codec::value::ValueError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RowReader {
     /// Begin and end of each cell.
     places: Vec<(u32, u32)>,
-    max_columns: usize,
 }
 
 impl RowReader {
-    /// Greatest number of columns of the default reader: as many as a MySQL table can have.
-    pub const DEFAULT_MAX_COLUMNS: usize = 4096;
-
-    /// Creates a reader for rows of up to `max_columns`.
-    #[must_use]
-    pub const fn new(max_columns: usize) -> Self {
-        Self { places: Vec::new(), max_columns }
-    }
+    /// Greatest number of columns: as many as a MySQL table can have.
+    pub(crate) const MAX_COLUMNS: usize = 4096;
 
     /// Finds the cells of the row with this body.
     ///
@@ -108,8 +101,8 @@ impl RowReader {
         self.places.clear();
         let mut reader = Reader::new(body);
         while let Some(cell) = next_cell(&mut reader)? {
-            if self.places.len() == self.max_columns {
-                return Err(ValueError::TooManyColumns { max: self.max_columns });
+            if self.places.len() == Self::MAX_COLUMNS {
+                return Err(ValueError::TooManyColumns { max: Self::MAX_COLUMNS });
             }
             let end = body.len().saturating_sub(reader.rest().len());
             let start = end.saturating_sub(cell.as_bytes().len());
@@ -118,12 +111,6 @@ impl RowReader {
             self.places.push(place.ok_or(ValueError::Wire(WireError::Truncated))?);
         }
         Ok(Row { body, places: &self.places })
-    }
-}
-
-impl Default for RowReader {
-    fn default() -> Self {
-        Self::new(Self::DEFAULT_MAX_COLUMNS)
     }
 }
 

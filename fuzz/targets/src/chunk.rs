@@ -11,7 +11,7 @@
 
 use arbitrary::Unstructured;
 use epoll_group::codec::chunk::{
-    BlockKind, ChunkCut, ChunkFrame, ChunkJoiner, ChunkWriter, Member,
+    BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter, Member,
 };
 use epoll_group::codec::error::MessageError;
 use epoll_group::codec::frame::Dialect;
@@ -113,10 +113,8 @@ fn read(joiner: &mut ChunkJoiner, body: &[u8]) {
 /// Writes rows with values from the bytes, and reads them back.
 fn table(kinds: &[BlockKind], bytes: &[u8]) {
     let mut bytes = Unstructured::new(bytes);
-    let mut cut = ChunkCut::default();
-    cut.max_rows = bytes.arbitrary::<u8>().unwrap_or_default().into();
-    cut.block_bytes = bytes.arbitrary::<u8>().unwrap_or_default().into();
-    let mut writer = ChunkWriter::new(kinds).cut(cut);
+    let max_rows = u32::from(bytes.arbitrary::<u8>().unwrap_or_default());
+    let mut writer = ChunkWriter::new(kinds);
     let mut joiner = ChunkJoiner::new(kinds, usize::MAX);
     let mut rows = Vec::new();
     while !bytes.is_empty() && !kinds.is_empty() {
@@ -126,7 +124,7 @@ fn table(kinds: &[BlockKind], bytes: &[u8]) {
             .collect();
         writer.row(&row).expect("the kinds are right");
         rows.push(row.into_iter().map(|value| ColumnValue::new(&value)).collect::<Vec<_>>());
-        if writer.is_full() || bytes.is_empty() {
+        if writer.is_full() || writer.row_count() >= max_rows || bytes.is_empty() {
             back(&mut joiner, &writer, &rows);
             writer.clear();
             rows.clear();

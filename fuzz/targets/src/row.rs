@@ -23,7 +23,7 @@ pub(crate) fn check(input: &[u8]) {
         return;
     };
     let types: Vec<_> = types.iter().map(|&kind| TYPES[usize::from(kind) % TYPES.len()]).collect();
-    let mut reader = RowReader::new(64);
+    let mut reader = RowReader::default();
     let Ok(row) = bounded(body.len(), || reader.row(body)) else {
         return;
     };
@@ -44,7 +44,7 @@ pub(crate) fn check(input: &[u8]) {
     let written = out.row(|row| values.iter().for_each(|(_, _, value)| row.value(value)));
     written.expect("it is small");
     let again = buffer.to_vec();
-    let mut reader = RowReader::new(64);
+    let mut reader = RowReader::default();
     let row = reader.row(&again[HEADER_BYTES..]).expect("it was just encoded");
     assert_eq!(row.len(), values.len());
     for (index, (field, original, value)) in values.iter().enumerate() {

@@ -99,10 +99,10 @@ impl ColumnBlock {
         self.nulls.resize(bitmap::bytes(index(self.rows)), 0);
     }
 
-    /// Returns true if the next value may not fit into a block of `block_bytes`.
+    /// Returns true if the next value may not fit.
     #[inline]
-    pub(super) const fn nearly_full(&self, block_bytes: usize) -> bool {
-        self.values.len().saturating_add(self.next_bytes) > block_bytes
+    pub(super) const fn is_nearly_full(&self) -> bool {
+        self.values.len().saturating_add(self.next_bytes) > BLOCK_BYTES
     }
 }
 
@@ -124,6 +124,9 @@ const fn next_bytes(kind: BlockKind) -> usize {
         _ => MAX_VARINT_BYTES,
     }
 }
+
+/// Bytes of the values of a column at which the chunk is full.
+const BLOCK_BYTES: usize = 4096;
 
 /// Bytes kept free for a value of any length: a prefix of five bytes, 32 of the value, and the byte
 /// that ends it.

@@ -8,14 +8,14 @@ use crate::codec::value::Value;
 
 /// Collects rows into a chunk and reports when the chunk is full.
 ///
-/// *Shape*: the values of each column, whose memory is kept from chunk to chunk. With
-/// [`ChunkCut::default`] a column holds about 4 KiB, unless single values are larger.
+/// *Shape*: the values of each column, whose memory is kept from chunk to chunk. A chunk is full at
+/// 4 096 rows, or when a column holds about 4 KiB, as in the known servers. A reader must not rely
+/// on that.
 ///
 /// A full chunk accepts further rows; the caller has to send it.
 #[derive(Clone, Debug)]
 pub struct ChunkWriter {
     columns: Vec<ColumnBlock>,
-    cut: ChunkCut,
     rows: u32,
     /// True if a column is nearly full.
     full: bool,
@@ -84,39 +84,13 @@ impl Drop for ChunkRow<'_> {
     }
 }
 
-/// Limits at which a chunk is full.
-///
-/// The defaults are those of the known servers. A reader must not rely on them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChunkCut {
-    /// Rows at which a chunk is full; default 4096. 0 counts as 1.
-    pub max_rows: u32,
-    /// Bytes of values of any one column at which the next value may no longer fit; default 4096.
-    /// Larger blocks mean fewer frames, and more memory and delay per chunk.
-    pub block_bytes: usize,
-}
-
-impl Default for ChunkCut {
-    fn default() -> Self {
-        Self { max_rows: 4096, block_bytes: 4096 }
-    }
-}
-
 impl ChunkWriter {
     /// Creates a writer for columns of these kinds.
     #[must_use]
     pub fn new(kinds: &[BlockKind]) -> Self {
         let columns = kinds.iter().map(|&kind| ColumnBlock::new(kind)).collect();
         let ends = Vec::with_capacity(kinds.len());
-        Self { columns, cut: ChunkCut::default(), rows: 0, full: false, ends }
-    }
-
-    /// Sets other limits at which a chunk is full.
-    #[must_use]
-    pub const fn cut(mut self, cut: ChunkCut) -> Self {
-        self.cut = cut;
-        self
+        Self { columns, rows: 0, full: false, ends }
     }
 
     /// Appends one row, a value a column.
@@ -150,8 +124,7 @@ impl ChunkWriter {
     }
 
     fn end_row(&mut self) {
-        let block_bytes = self.cut.block_bytes;
-        self.full |= self.columns.iter().any(|column| column.nearly_full(block_bytes));
+        self.full |= self.columns.iter().any(ColumnBlock::is_nearly_full);
         self.rows = self.rows.saturating_add(1);
     }
 
@@ -170,7 +143,7 @@ impl ChunkWriter {
     /// Returns true if it is time to send the rows.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.full || (self.rows > 0 && self.rows >= self.cut.max_rows)
+        self.full || self.rows >= MAX_ROWS
     }
 
     /// Returns the bodies of the frames for the collected rows. A new frame begins behind the tenth
@@ -234,3 +207,6 @@ impl ChunkWriter {
         self.full = false;
     }
 }
+
+/// Rows at which a chunk is full.
+const MAX_ROWS: u32 = 4096;

@@ -6,6 +6,7 @@
 
 use proptest::prelude::*;
 
+use super::field::CELL;
 use super::*;
 use crate::codec::proto::resultset::{FieldType, OriginalType};
 use crate::codec::value::{Date, DateTime, Time};
@@ -82,8 +83,11 @@ fn rows_are_read_by_column_and_in_order() {
 
     assert_eq!(reader.row(&[]).expect("a row without columns").len(), 0);
     assert_eq!(cells(&[0x0a, 5, 0]).collect::<Vec<_>>(), [Err(WireError::Truncated)]);
-    let two = RowReader::new(2).row(&body).map(|row| row.len());
-    assert_eq!(two, Err(ValueError::TooManyColumns { max: 2 }));
+    let nulls = [CELL, 0].repeat(4097);
+    let most = reader.row(nulls.get(2..).unwrap_or_default()).map(|row| row.len());
+    assert_eq!(most, Ok(4096));
+    let more = reader.row(&nulls).map(|row| row.len());
+    assert_eq!(more, Err(ValueError::TooManyColumns { max: 4096 }));
 }
 
 const FIELD_TYPES: [FieldType; 11] = [
