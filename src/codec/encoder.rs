@@ -115,7 +115,7 @@ struct Template {
 impl<'b> Encoder<'b> {
     /// Largest length of a frame unless [`max_length`](Self::max_length) sets another: 64 MiB, the
     /// limit of both existing peers.
-    pub const DEFAULT_MAX_LENGTH: u32 = 64 << 20;
+    const DEFAULT_MAX_LENGTH: u32 = 64 << 20;
 
     /// Encoder for frames of `session`, with the header of 13 bytes.
     #[must_use]

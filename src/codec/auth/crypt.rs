@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 
 /// Characters of a digest.
-pub const CRYPT_DIGEST_BYTES: usize = 43;
+const CRYPT_DIGEST_BYTES: usize = 43;
 
 /// Longest password that has a digest: the limit of MySQL for such accounts. The time of the first
 /// step grows with the square of the length.
@@ -84,7 +84,7 @@ fn filled(digest: &Sum, length: usize) -> Vec<u8> {
     digest.iter().copied().cycle().take(length).collect()
 }
 
-/// Encodes three bytes as four characters, low bits first, in the order that the description fixes.
+/// Encodes three bytes as four characters, low bits first.
 fn text(digest: Sum) -> [u8; CRYPT_DIGEST_BYTES] {
     let byte = |at: usize| u32::from(digest.get(at).copied().unwrap_or_default());
     let mut text = [0; CRYPT_DIGEST_BYTES];

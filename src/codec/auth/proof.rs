@@ -10,7 +10,7 @@ use crate::codec::error::Scope;
 pub const PROOF_BYTES: usize = 20;
 
 /// Bytes of either as text: `*` and two digits a byte.
-pub const PROOF_TEXT_BYTES: usize = 41;
+const PROOF_TEXT_BYTES: usize = 41;
 
 /// Proof that a client knows the password, for one challenge only.
 ///
@@ -163,7 +163,7 @@ impl fmt::Debug for StoredPassword {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TextError {
-    /// Its length is not [`PROOF_TEXT_BYTES`].
+    /// Its length is not 41: `*` and two digits a byte.
     Length {
         /// Its length in bytes.
         length: usize,

@@ -14,7 +14,7 @@ use crate::codec::wire::Word;
 /// *Shape*: owned by one session or connection at a time and written through an
 /// [`Encoder`](crate::codec::encoder::Encoder). It grows until its owner sends: look at [`len`](Self::len)
 /// between frames, and [`advance`](Self::advance) by the bytes that were sent. It holds the written
-/// bytes, one page that is being filled and up to [`CACHED_PAGES`](Self::CACHED_PAGES) spare ones.
+/// bytes, one page that is being filled and up to ten spare ones.
 ///
 /// ```
 /// use epoll_group::codec::encoder::{Encoder, OutBuffer, PagePool};
@@ -59,7 +59,7 @@ pub(super) struct Mark {
 impl OutBuffer {
     /// Spare pages that a buffer keeps for itself; the others go back to the pool. Ten, as in the
     /// reference server, where this is `max_cached_output_buffer_pages`.
-    pub const CACHED_PAGES: usize = 10;
+    const CACHED_PAGES: usize = 10;
 
     /// An empty buffer, which takes its pages from `pool`.
     #[must_use]

@@ -16,10 +16,6 @@ pub mod code {
     pub const CACHE_MISS_OLD: u32 = 6000;
     /// Error of the server itself without a number of its own.
     pub const SERVER: u32 = 8001;
-    /// First number of the file transfer: a file cannot be opened.
-    pub const FILE_FIRST: u32 = 8100;
-    /// Last number of the file transfer: out of memory.
-    pub const FILE_LAST: u32 = 8110;
     /// Wrong user or password.
     pub const ACCESS_DENIED: u32 = 1045;
     /// The server shuts down.
@@ -30,16 +26,12 @@ pub mod code {
     pub const PACKET_TOO_LARGE: u32 = 1153;
     /// The statement was interrupted.
     pub const INTERRUPTED: u32 = 1317;
-    /// The server cannot open sessions yet.
-    pub const NOT_READY: u32 = 3168;
     /// A request closes an expect block that was not opened.
     pub const EXPECT_NOT_OPEN: u32 = 5158;
     /// A condition of the expect block does not hold.
     pub const EXPECT_FAILED: u32 = 5159;
     /// A condition of an expect block is not known.
     pub const EXPECT_BAD_CONDITION: u32 = 5160;
-    /// The argument of a condition has no meaning.
-    pub const EXPECT_BAD_VALUE: u32 = 5161;
 }
 
 /// SQL state of errors that have no other.

@@ -145,12 +145,6 @@ impl Decoder {
         Self::with_dialect(limits, Dialect::Legacy)
     }
 
-    /// Decoder for headers of 14 bytes, which all have the same version.
-    #[must_use]
-    pub const fn galaxy(limits: Limits, version: u8) -> Self {
-        Self::with_dialect(limits, Dialect::Galaxy { version })
-    }
-
     /// Decoder for a dialect that is known at run time.
     #[must_use]
     pub const fn with_dialect(limits: Limits, dialect: Dialect) -> Self {

@@ -73,7 +73,7 @@ impl Decimal {
     ///
     /// [`ValueError::OutOfRange`] when there are too many digits, a digit is above 9, or the scale is
     /// above [`MAX_SCALE`](Self::MAX_SCALE).
-    pub fn from_digits(
+    fn from_digits(
         sign: Sign,
         digits: impl Iterator<Item = u8> + Clone,
         scale: u8,
@@ -193,15 +193,6 @@ impl From<u64> for Decimal {
 /// digits is part of the value.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Sign and point are two characters more.
-        let mut text = [0_u8; Self::MAX_DIGITS + 2];
-        let mut used = 0_usize;
-        let mut push = |character: u8| {
-            if let Some(place) = text.get_mut(used) {
-                *place = character;
-                used = used.saturating_add(1);
-            }
-        };
         if self.sign() == Sign::Minus {
             f.write_char('-')?;
         }
@@ -212,8 +203,7 @@ impl fmt::Display for Decimal {
             }
             f.write_char(char::from(digit.saturating_add(b'0')))?;
         }
-        let text = text.get(..used).and_then(|text| str::from_utf8(text).ok());
-        f.write_str(text.unwrap_or_default())
+        Ok(())
     }
 }
 

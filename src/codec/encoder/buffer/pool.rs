@@ -23,31 +23,25 @@ struct Shared {
 
 impl PagePool {
     /// Smallest page: a few words.
-    pub const MIN_PAGE_BYTES: usize = 64;
+    pub(crate) const MIN_PAGE_BYTES: usize = 64;
 
     /// Page size of the default pool: see the numbers in the docs of [`encoder`](crate::codec::encoder).
     pub const DEFAULT_PAGE_BYTES: usize = 16 << 10;
 
     /// Pages that the default pool keeps: 4 MiB.
-    pub const DEFAULT_PAGES: usize = 256;
+    const DEFAULT_PAGES: usize = 256;
 
-    /// Creates a pool of pages of `page_bytes`, at least [`MIN_PAGE_BYTES`](Self::MIN_PAGE_BYTES).
-    /// The pool keeps at most `max_pages`, and allocates nothing yet.
+    /// Creates a pool of pages of `page_bytes`, at least 64. The pool keeps at most `max_pages`, and
+    /// allocates nothing yet.
     #[must_use]
     pub fn new(page_bytes: usize, max_pages: usize) -> Self {
         let page_bytes = page_bytes.max(Self::MIN_PAGE_BYTES);
         Self { shared: Arc::new(Shared { page_bytes, max_pages, spare: Mutex::default() }) }
     }
 
-    /// Bytes of a page.
-    #[must_use]
-    pub fn page_bytes(&self) -> usize {
-        self.shared.page_bytes
-    }
-
     /// Spare pages in the pool.
-    #[must_use]
-    pub fn spare_pages(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn spare_pages(&self) -> usize {
         self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
