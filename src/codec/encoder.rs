@@ -199,11 +199,6 @@ impl<'b> Encoder<'b> {
         usize::try_from(self.max_length).unwrap_or(usize::MAX).saturating_sub(1)
     }
 
-    /// Writes a chunk whose body exists already, in parts.
-    pub fn chunk(&mut self, body: &[&[u8]]) -> Result<(), EncodeError> {
-        self.frame(ServerKind::Chunk.number(), body)
-    }
-
     /// Writes a message of the generated types: for rare replies.
     pub fn message(&mut self, message: &ServerMessage) -> Result<(), EncodeError> {
         // The length is computed first, so that a message that is too long is not built at all.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Error, ErrorKind, Fate, Options, Request, Session};
 use epoll_group::codec::encoder::Encoder;
-use epoll_group::codec::message::{Notice, ServerMessage};
+use epoll_group::codec::message::{Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::notice::Warning;
 use epoll_group::codec::proto::tso::auto_sp::Operation;
 use epoll_group::codec::row::Column;
@@ -259,7 +259,9 @@ fn a_chunk_of_nulls_takes_no_more_memory_than_an_answer_may() {
     for (bitmap_bytes, rows) in [(MOST / 2, None), (MOST / 128, Some(MOST / 16))] {
         let (client, _runtime) = against(move |encoder| {
             encoder.column(&Column::signed("n")).expect("it is short");
-            encoder.chunk(&[&nulls(bitmap_bytes)]).expect("it is short enough");
+            encoder
+                .frame(ServerKind::Chunk.number(), &[&nulls(bitmap_bytes)])
+                .expect("it is short enough");
             encoder.fetch_done();
             encoder.execute_ok();
         });
@@ -285,7 +287,7 @@ fn a_chunk_of_nulls_takes_no_more_memory_than_an_answer_may() {
 fn a_chunk_that_was_not_asked_for_ends_the_session() {
     let (client, _runtime) = against(|encoder| {
         encoder.column(&Column::signed("n")).expect("it is short");
-        encoder.chunk(&[&nulls(1)]).expect("it is short");
+        encoder.frame(ServerKind::Chunk.number(), &[&nulls(1)]).expect("it is short");
     });
     let mut session = client.session().expect("a session");
     let error = session.run("a").expect_err("it was not asked for");

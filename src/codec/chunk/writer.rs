@@ -4,6 +4,7 @@ use super::error::ChunkWriteError;
 use super::kind::BlockKind;
 use crate::codec::encoder::Encoder;
 use crate::codec::error::EncodeError;
+use crate::codec::message::ServerKind;
 use crate::codec::value::Value;
 
 /// Collects rows into a chunk and reports when the chunk is full.
@@ -189,9 +190,12 @@ impl ChunkWriter {
         if self.is_empty() {
             return Ok(());
         }
+        let kind = ServerKind::Chunk.number();
         for body in chunk_bodies(&self.columns, out.max_body_bytes())? {
             // The body was measured, so it fits.
-            if let Err(EncodeError::TooLong { length, .. }) = body.write(|parts| out.chunk(parts)) {
+            if let Err(EncodeError::TooLong { length, .. }) =
+                body.write(|parts| out.frame(kind, parts))
+            {
                 let limit = out.max_body_bytes();
                 return Err(ChunkWriteError::TooLarge { column: 0, bytes: length, limit });
             }

@@ -20,22 +20,12 @@ impl Encoder<'_> {
     /// Writes the number of rows that the statement changed; 0 for a query. Every successful
     /// statement has this notice.
     pub fn rows_affected(&mut self, rows: u64) {
-        self.number(LOCAL, Parameter::RowsAffected, rows);
+        self.state(Parameter::RowsAffected, rows);
     }
 
     /// Writes the first number that the database gave to a row of the statement.
     pub fn last_insert_id(&mut self, id: u64) {
-        self.number(LOCAL, Parameter::GeneratedInsertId, id);
-    }
-
-    /// Writes bits of the server's state; 1 means that its leadership moves to another server.
-    pub fn server_state(&mut self, bits: u64) {
-        self.number(GLOBAL, Parameter::ExtraServerState, bits);
-    }
-
-    /// Writes any number that goes with the statement.
-    pub fn state(&mut self, parameter: Parameter, value: u64) {
-        self.number(LOCAL, parameter, value);
+        self.state(Parameter::GeneratedInsertId, id);
     }
 
     /// Writes text for people about the statement: `Records: 3  Duplicates: 0  Warnings: 0`.
@@ -61,17 +51,18 @@ impl Encoder<'_> {
         self.message(&ServerMessage::Notice(notice.to_frame()))
     }
 
+    /// Writes any number that goes with the statement.
     #[inline]
-    fn number(&mut self, scope: u8, parameter: Parameter, value: u64) {
+    pub fn state(&mut self, parameter: Parameter, value: u64) {
         let number = varint_bytes(value);
         // All lengths are below 128: the number has ten bytes at most.
         let scalar = number.saturating_add(3) as u128;
         let payload = number.saturating_add(7) as u128;
         let parameter = parameter as i32 as u128;
         let shape = const {
-            Word::constant([0x08, 3, 0x10, 0, 0x1a, 0, 0x08, 0, 0x12, 0, 0x08, V_UINT, 0x18])
+            Word::constant([0x08, 3, 0x10, LOCAL, 0x1a, 0, 0x08, 0, 0x12, 0, 0x08, V_UINT, 0x18])
         };
-        let holes = (scope as u128) << 24 | payload << 40 | parameter << 56 | scalar << 72;
+        let holes = payload << 40 | parameter << 56 | scalar << 72;
         let body_bytes = number.saturating_add(shape.len());
         self.buffer.put(self.header.word(ServerKind::Notice.number(), body_bytes));
         self.buffer.put(shape.with(holes));
@@ -79,6 +70,5 @@ impl Encoder<'_> {
     }
 }
 
-const GLOBAL: u8 = 1;
 const LOCAL: u8 = 2;
 const V_UINT: u8 = 2;

@@ -175,7 +175,8 @@ fn a_row_that_fails_or_panics_half_way_leaves_nothing() {
 #[test]
 fn frames_of_one_shape_are_what_prost_writes() {
     for number in [0, 1, 127, 128, u64::from(u32::MAX), u64::MAX] {
-        let state = |scope: frame::Scope, param: Parameter| {
+        let local = Some(frame::Scope::Local.into());
+        let state = |param: Parameter| {
             let scalar = value::Scalar {
                 r#type: value::scalar::Type::VUint.into(),
                 v_unsigned_int: Some(number),
@@ -183,20 +184,18 @@ fn frames_of_one_shape_are_what_prost_writes() {
             };
             let payload = SessionStateChanged { param: param.into(), value: Some(scalar) };
             let payload = Some(payload.encode_to_vec());
-            framed(11, &notice::Frame { r#type: 3, scope: Some(scope.into()), payload })
+            framed(11, &notice::Frame { r#type: 3, scope: local, payload })
         };
         let bytes = written(|out| {
             out.rows_affected(number);
             out.last_insert_id(number);
-            out.server_state(number);
             out.state(Parameter::RowsFound, number);
             out.timestamps(number);
         });
         let expected = [
-            state(frame::Scope::Local, Parameter::RowsAffected),
-            state(frame::Scope::Local, Parameter::GeneratedInsertId),
-            state(frame::Scope::Global, Parameter::ExtraServerState),
-            state(frame::Scope::Local, Parameter::RowsFound),
+            state(Parameter::RowsAffected),
+            state(Parameter::GeneratedInsertId),
+            state(Parameter::RowsFound),
             framed(20, &tso::ResultTso { error_no: 0, ts: number }),
         ];
         assert_eq!(bytes, expected.concat(), "{number}");
@@ -253,7 +252,7 @@ proptest! {
             out.warning(level, code, &text).unwrap();
             out.produced_message(&text).unwrap();
             out.fetch_done_with(rows, &text).unwrap();
-            out.chunk(&[&[0x08, 1, 0x12], &[0]]).unwrap();
+            out.frame(21, &[&[0x08, 1, 0x12], &[0]]).unwrap();
         });
         let error = generic::ErrorReply {
             severity: Some(0), code, msg: text.clone(), sql_state: b"42000".to_vec(),
