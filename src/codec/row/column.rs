@@ -47,7 +47,7 @@ pub struct Column<'a> {
     pub length: Option<u32>,
     /// Flag bits of this protocol.
     pub flags: Option<u32>,
-    /// [`GEOMETRY`](Self::GEOMETRY), [`JSON`](Self::JSON), [`XML`](Self::XML).
+    /// [`GEOMETRY`](Self::GEOMETRY), [`JSON`](Self::JSON), or 3 for XML.
     pub content_type: Option<u32>,
     /// Flag bits of MySQL; the older dialect does not carry them.
     pub original_flags: Option<u32>,
@@ -71,8 +71,6 @@ impl<'a> Column<'a> {
     pub const GEOMETRY: u32 = 1;
     /// [`content_type`](Self::content_type) of JSON.
     pub const JSON: u32 = 2;
-    /// [`content_type`](Self::content_type) of XML.
-    pub const XML: u32 = 3;
     /// [`collation`](Self::collation) of bytes that are no text.
     pub const BINARY: u64 = 63;
 
@@ -115,28 +113,6 @@ impl<'a> Column<'a> {
             flags: message.flags,
             content_type: message.content_type,
             original_flags: message.original_flags,
-        }
-    }
-
-    /// Message of the generated types, which own their names.
-    #[must_use]
-    pub fn to_message(&self) -> ColumnMetaData {
-        let owned = |name: Option<&[u8]>| name.map(<[u8]>::to_vec);
-        ColumnMetaData {
-            r#type: self.field_type.into(),
-            original_type: self.original_type.into(),
-            name: owned(self.name),
-            original_name: owned(self.original_name),
-            table: owned(self.table),
-            original_table: owned(self.original_table),
-            schema: owned(self.schema),
-            catalog: owned(self.catalog),
-            collation: self.collation,
-            fractional_digits: self.fractional_digits,
-            length: self.length,
-            flags: self.flags,
-            content_type: self.content_type,
-            original_flags: self.original_flags,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpListener;
 
-use epoll_group::codec::frame::Dialect;
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
 use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
 use epoll_group::codec::proto::notice::frame::Scope;
@@ -352,12 +352,11 @@ fn an_illegal_frame_fails_the_wait_for_its_reply() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut client = Client::connect(listener.local_addr().expect("it is bound"));
     let mut server = listener.accept().expect("the client").0;
-    let mut answer = Vec::new();
-    let column = ServerMessage::ColumnMetaData(Column::signed("n").to_message());
-    for message in [column, ServerMessage::Row(Row::default())] {
-        message.encode(Dialect::Legacy, AUTO, &mut answer).expect("it is small");
-    }
-    server.write_all(&answer).expect("the client is there");
+    let mut answer = OutBuffer::default();
+    let mut encoder = Encoder::new(&mut answer, AUTO);
+    encoder.column(&Column::signed("n")).expect("it is small");
+    encoder.message(&ServerMessage::Row(Row::default())).expect("it is small");
+    server.write_all(&answer.to_vec()).expect("the client is there");
     client.send_sql(AUTO, request::query("select n"));
     let trouble = client.try_reply(AUTO).expect_err("a cell is missing");
     assert!(trouble.to_string().contains("a row of 0 cells, but 1 columns"), "{trouble}");
