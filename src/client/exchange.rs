@@ -33,6 +33,9 @@ use crate::codec::proto::sql::TokenOffer;
 pub(super) struct Exchange {
     session: u64,
     slots: VecDeque<Slot>,
+    /// Number of slots at the front that are answered and not taken. Without it each frame would look
+    /// at all of them.
+    answered: usize,
     /// Number of the next request.
     next_seq: u64,
     /// Set when the session has ended. No more requests are sent.
@@ -146,6 +149,7 @@ impl Exchange {
         Self {
             session,
             slots: VecDeque::new(),
+            answered: 0,
             next_seq: 0,
             dead: false,
             once,
@@ -204,22 +208,23 @@ impl Exchange {
 
     /// Sends held requests, as far as allowed.
     pub(super) fn send_held(&mut self, shared: &mut Shared) {
-        let sent = self.slots.iter().filter(|slot| slot.is_sent());
-        let (mut in_flight, left_alone) =
-            sent.fold((0, false), |(count, left), slot| (count + 1, left || slot.is_left()));
-        // An interrupt for an answer that no caller wants must not reach a later request.
-        if left_alone || shared.full || self.dead {
+        if shared.full || self.dead {
             return;
         }
-        while in_flight < shared.options.max_pipelined {
-            if self.cancellable && self.slots.iter().any(Slot::is_request_sent) {
+        let (mut in_flight, mut is_request_sent) = (0, false);
+        for slot in self.slots.range_mut(self.answered..).filter(|slot| !slot.is_answered()) {
+            // An interrupt for an answer that no caller wants must not reach a later request.
+            let must_wait = in_flight == shared.options.max_pipelined
+                || self.cancellable && is_request_sent
+                || slot.is_left();
+            if must_wait {
                 return;
             }
-            let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_held()) else { return };
             if let Place::Held(message) = std::mem::replace(&mut slot.place, Place::Sent) {
                 shared.send(self.session, &message);
             }
             in_flight += 1;
+            is_request_sent |= slot.is_request_sent();
         }
     }
 
@@ -236,10 +241,11 @@ impl Exchange {
         if self.once || self.risks_next() {
             return;
         }
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_request_sent())
+        let session = self.session;
+        if let Some(slot) = self.sent().find(|slot| slot.is_request_sent())
             && slot.asked() == Asked::Statement
         {
-            shared.kill(self.session, kill_session::Type::Query);
+            shared.kill(session, kill_session::Type::Query);
             // If it were sent again, it would run although it was interrupted.
             slot.cancelled |= slot.again.take().is_some();
         }
@@ -347,8 +353,8 @@ impl Exchange {
     fn kill_if_left(&mut self, shared: &mut Shared) -> bool {
         let left = self.closing
             && !self.once
-            && self.slots.iter().any(Slot::is_left)
-            && !self.slots.iter().any(Slot::is_wanted);
+            && self.slots.range(self.answered..).any(Slot::is_left)
+            && !self.slots.range(self.answered..).any(Slot::is_wanted);
         if left {
             self.kill(&Error::unknown(ErrorKind::SessionEnded), shared);
         }
@@ -383,6 +389,7 @@ impl Exchange {
             shared.events.extend(slot.take_watcher());
         }
         self.slots.retain(|slot| !slot.is_done());
+        self.answered = self.slots.len();
         if !self.once && !self.closing {
             shared.release();
         }
@@ -465,7 +472,7 @@ impl Exchange {
         let Ok(ServerMessage::Error(reply)) = frame.server_message(&shared.limits) else {
             return self.kill(&Error::protocol("a malformed error"), shared);
         };
-        let is_last = self.slots.iter().filter(|slot| slot.is_sent()).nth(1).is_none();
+        let is_last = self.sent().nth(1).is_none();
         let session = self.session;
         let Some(slot) = self.current() else { return };
         if reply.is_cache_miss()
@@ -524,17 +531,28 @@ impl Exchange {
             && self.slots[index].is_done()
         {
             self.slots.remove(index);
+            self.answered -= usize::from(index < self.answered);
         }
+    }
+
+    /// Requests on the wire, in order. All held ones are behind them.
+    fn sent(&mut self) -> impl Iterator<Item = &mut Slot> {
+        while self.slots.get(self.answered).is_some_and(Slot::is_answered) {
+            self.answered += 1;
+        }
+        debug_assert!(self.slots.range(..self.answered).all(Slot::is_answered), "in order");
+        let begun = self.slots.range_mut(self.answered..).take_while(|slot| !slot.is_held());
+        begun.filter(|slot| slot.is_sent())
     }
 
     /// Request to which the next frame belongs.
     fn current(&mut self) -> Option<&mut Slot> {
-        self.slots.iter_mut().find(|slot| slot.is_sent())
+        self.sent().next()
     }
 
     /// Returns true if a wanted request was sent behind the current one. A late kill would reach it.
-    fn risks_next(&self) -> bool {
-        self.slots.iter().filter(|slot| slot.is_request_sent()).skip(1).any(Slot::is_wanted)
+    fn risks_next(&mut self) -> bool {
+        self.sent().filter(|slot| slot.is_request_sent()).skip(1).any(|slot| slot.is_wanted())
     }
 
     /// Returns true if the session can be removed.
