@@ -578,6 +578,8 @@ mod tests {
         };
         let shared = ConnShared::new(conn, Dialect::default(), PagePool::default(), Arc::default());
         let server_conn = ServerConn::new(shared, server);
+        let account = server_conn.server.accounts.of(peer.account().name(), clock::now());
+        let _ = server_conn.account.set(account);
         let _ = server_conn.peer.set(peer);
         while runtime.take_task(false) {
             runtime.run(0, None);
