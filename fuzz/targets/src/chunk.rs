@@ -10,9 +10,7 @@
 //! the bodies are its values.
 
 use arbitrary::Unstructured;
-use epoll_group::codec::chunk::{
-    BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter, Member,
-};
+use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter, Member};
 use epoll_group::codec::error::MessageError;
 use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
