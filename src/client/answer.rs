@@ -182,15 +182,6 @@ impl Answer {
         }
     }
 
-    /// Returns the next frame of a result. Waits for it.
-    fn wait_frame(&mut self) -> Result<Option<(ServerKind, usize, usize)>, Error> {
-        match self.next(Outstanding::wait)? {
-            Found::Frame(kind, start, end) => Ok(Some((kind, start, end))),
-            // A wait ends with a part of the answer or its result.
-            Found::Nothing | Found::End => Ok(None),
-        }
-    }
-
     /// Finds the next frame of a result, in what `more` takes if there is none yet.
     fn next(&mut self, more: impl Fn(&mut Outstanding) -> Taken) -> Result<Found, Error> {
         loop {
@@ -259,7 +250,7 @@ impl Answer {
     /// Returns the error that ends the answer.
     pub fn columns(&mut self) -> Result<&[ColumnMetaData], Error> {
         while self.joined.is_empty() {
-            let Some((kind, start, end)) = self.wait_frame()? else { break };
+            let Found::Frame(kind, start, end) = self.next(Outstanding::wait)? else { break };
             if !self.take_columns(kind, start, end)? {
                 // The next call reads the frame again.
                 self.at = start - HEADER_BYTES;
@@ -308,7 +299,9 @@ impl Answer {
                 let cells = self.reader.row(self.joined.row()).map_err(Error::malformed)?;
                 return Ok(Some(Row { cells, columns: &self.columns }));
             }
-            let Some((kind, start, end)) = self.wait_frame()? else { return Ok(None) };
+            let Found::Frame(kind, start, end) = self.next(Outstanding::wait)? else {
+                return Ok(None);
+            };
             if self.take_columns(kind, start, end)? {
                 continue;
             }
@@ -342,7 +335,7 @@ impl Answer {
     ///
     /// Returns the error that ends the answer.
     pub fn finish(mut self) -> Result<Summary, Error> {
-        while self.wait_frame()?.is_some() {}
+        while let Found::Frame(..) = self.next(Outstanding::wait)? {}
         Ok(self.summary)
     }
 }
@@ -352,7 +345,9 @@ impl Answer {
 const MOST_WARNINGS: usize = 64;
 
 enum Found {
+    /// Kind of the frame, and start and end of its body.
     Frame(ServerKind, usize, usize),
+    /// No frame is there yet. A wait ends with a part of the answer or its result instead.
     Nothing,
     End,
 }

@@ -102,7 +102,7 @@ impl State {
                         Dialect::Legacy.parse(rest, self.shared.limits.frame_bytes).ok().flatten();
                     break header.map(|header| Dialect::Legacy.frame_bytes(&header));
                 }
-                Err(error) => self.lose(&Error::protocol(error.to_string())),
+                Err(error) => self.lose(&Error::malformed(error)),
             }
         };
         (at, need)
@@ -404,7 +404,7 @@ impl State {
     fn handle_connection_frame(&mut self, frame: &Frame<'_>, now: Instant) {
         let message = match frame.server_message(&self.shared.limits) {
             Ok(message) => message,
-            Err(error) => return self.lose(&Error::protocol(error.to_string())),
+            Err(error) => return self.lose(&Error::malformed(error)),
         };
         if let Lifecycle::LoggingIn { login, .. } = &mut self.lifecycle {
             match login.handle(message, &self.shared.options) {
