@@ -279,12 +279,6 @@ proptest! {
         ];
         prop_assert_eq!(bytes, expected.concat());
     }
-
-    #[test]
-    fn messages_of_the_generated_types_are_frames_too(message in metadata()) {
-        let bytes = written(|out| out.message(&ServerMessage::ColumnMetaData(message.clone())).unwrap());
-        prop_assert_eq!(bytes, framed(12, &message));
-    }
 }
 
 #[test]
