@@ -22,6 +22,10 @@
 //!
 //! Only the column tells the type of a cell; the bytes do not. [`Cell`] has one reader per type;
 //! [`Cell::value`] selects the reader by the types of the metadata.
+//!
+//! [`DateTime`]: crate::codec::value::DateTime
+//! [`Decimal::from_packed`]: crate::codec::value::Decimal::from_packed
+//! [`Time`]: crate::codec::value::Time
 
 mod cell;
 mod column;
