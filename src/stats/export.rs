@@ -20,7 +20,7 @@ const METADATA: Metadata<'static> =
 /// Names are the prefix and a name of [`Snapshot::to_lines`]. A counter there is a counter here,
 /// set to its absolute value. Everything else is a gauge. The number of samples of a histogram is a
 /// gauge, because a reset lowers it. Its quantiles are gauges, because the facade accepts samples,
-/// not buckets.
+/// not buckets. [`Snapshot::to_prometheus`] has the buckets.
 ///
 /// *Units*: `Seconds` for times, `Bytes` for memory, `Count` for the rest.
 ///

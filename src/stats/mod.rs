@@ -19,6 +19,7 @@ mod counter;
 #[cfg(feature = "metrics")]
 mod export;
 mod histogram;
+mod prometheus;
 mod snapshot;
 mod table;
 mod text;

@@ -177,7 +177,8 @@ impl Snapshot {
     }
 }
 
-struct Seconds(Duration);
+/// A duration in seconds, with nine decimals.
+pub(super) struct Seconds(pub(super) Duration);
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -36,7 +36,9 @@ use epoll_group::net::{Address, Listener, Protocol, ToListen};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, DrainReport, Runtime};
 
-pub use lab_core::{address, args, cpu, load, progress, report, signals, table, terminal, units};
+pub use lab_core::{
+    address, args, cpu, load, progress, prometheus, report, signals, table, terminal, units,
+};
 pub use peer::Peer;
 
 /// Generous deadline. An event that does not happen within it never will.

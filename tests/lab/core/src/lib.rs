@@ -7,6 +7,7 @@ pub mod args;
 pub mod cpu;
 pub mod load;
 pub mod progress;
+pub mod prometheus;
 pub mod report;
 pub mod signals;
 pub mod table;
