@@ -193,7 +193,7 @@ pub use runtime::placement;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use runtime::{
     Builder, Class, DrainReport, Handle, Interest, Readiness, Registration, Runtime, SpawnError,
-    StartError, ThreadInfo, ThreadKind, Timer,
+    StartError, ThreadInfo, ThreadKind, ThreadReason, Timer,
 };
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 #[doc(inline)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::group::Group;
 use super::noise::log;
 use super::scale::{Load, Rules, Scale, Seen};
-use super::threads::Refusal;
+use super::threads::{Refusal, ThreadReason};
 use super::worker_slot::ThreadKind;
 use crate::stats::Counter;
 use crate::sync::shim::atomic::AtomicUsize;
@@ -67,7 +67,7 @@ impl Group {
         if self.config().reserve_threads_per_group == 0 || !self.thread_set.call_reserve() {
             return;
         }
-        if self.start_thread(ThreadKind::Reserve, Counter::ThreadsStartedReserve).is_err() {
+        if self.start_thread(ThreadKind::Reserve, ThreadReason::Reserve).is_err() {
             self.thread_set.forget_reserve();
         }
     }
@@ -79,7 +79,7 @@ impl Group {
             self.thread_set.counts.workers.fetch_add(added, Ordering::SeqCst);
             added
         };
-        self.start_claimed(added, Counter::ThreadsStartedStall);
+        self.start_claimed(added, ThreadReason::Stall);
     }
 
     // ---- the watchdog's part ----
@@ -99,13 +99,13 @@ impl Group {
             counts.workers.fetch_add(growth.stuck + growth.backlog, Ordering::SeqCst);
             growth
         };
-        self.start_claimed(growth.stuck, Counter::ThreadsStartedWatchdog);
-        self.start_claimed(growth.backlog, Counter::ThreadsStartedBacklog);
+        self.start_claimed(growth.stuck, ThreadReason::Watchdog);
+        self.start_claimed(growth.backlog, ThreadReason::Backlog);
         self.call_reserve_if_needed();
     }
 
     /// Starts workers that are already counted.
-    fn start_claimed(&self, count: usize, reason: Counter) {
+    fn start_claimed(&self, count: usize, reason: ThreadReason) {
         for started in 0..count {
             if self.start_thread(ThreadKind::Worker, reason).is_err() {
                 self.thread_set.counts.workers.fetch_sub(count - started, Ordering::SeqCst);
@@ -114,13 +114,19 @@ impl Group {
         }
     }
 
-    pub(super) fn start_thread(&self, kind: ThreadKind, reason: Counter) -> Result<(), Refusal> {
+    pub(super) fn start_thread(
+        &self,
+        kind: ThreadKind,
+        reason: ThreadReason,
+    ) -> Result<(), Refusal> {
         let Some(group) = self.me.upgrade() else { return Err(Refusal::Ended) };
-        match self.threads.start_added(&group, kind) {
+        match self.threads.start_added(&group, kind, reason) {
             Ok(name) => {
-                self.count(reason, 1);
+                if let Some(counter) = reason.counter() {
+                    self.count(counter, 1);
+                }
                 if self.config().enable_thread_pool_log {
-                    log!(debug, group = self.index(), name, reason = reason.name(), "thread");
+                    log!(debug, group = self.index(), name, %reason, "thread");
                 }
                 Ok(())
             }

@@ -56,7 +56,7 @@ pub use drain::DrainReport;
 pub use foreign::Registration;
 pub use handle::{Handle, SpawnError};
 pub use source::Turn;
-pub use threads::ThreadInfo;
+pub use threads::{ThreadInfo, ThreadReason};
 pub use timers::Timer;
 pub use worker_slot::ThreadKind;
 

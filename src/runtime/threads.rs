@@ -6,6 +6,9 @@ use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
+#[cfg(feature = "status")]
+use std::time::Duration;
+use std::time::Instant;
 
 use super::drain::{Exit, Exits};
 use super::group::Group;
@@ -15,8 +18,10 @@ use super::usage::Usage;
 use super::worker::{Role, Worker};
 use super::worker_slot::ThreadKind;
 use crate::config::Settings;
+use crate::stats::Counter;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 /// Describes the thread on which a hook runs.
 #[derive(Clone, Debug)]
@@ -30,6 +35,49 @@ pub struct ThreadInfo {
     pub worker: usize,
     /// Purpose of the thread.
     pub kind: ThreadKind,
+    /// Reason why it was started.
+    pub reason: ThreadReason,
+}
+
+/// Reason why a thread was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ThreadReason {
+    /// The runtime started.
+    Start,
+    /// Handlers wait, and have announced it.
+    Stall,
+    /// The task queue was long.
+    Backlog,
+    /// Work waited while nothing completed.
+    Watchdog,
+    /// All other threads waited.
+    Reserve,
+}
+
+impl ThreadReason {
+    /// Counter of the threads with this reason. Those of the start have none.
+    pub(super) const fn counter(self) -> Option<Counter> {
+        match self {
+            Self::Start => None,
+            Self::Stall => Some(Counter::ThreadsStartedStall),
+            Self::Backlog => Some(Counter::ThreadsStartedBacklog),
+            Self::Watchdog => Some(Counter::ThreadsStartedWatchdog),
+            Self::Reserve => Some(Counter::ThreadsStartedReserve),
+        }
+    }
+}
+
+impl fmt::Display for ThreadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Start => "the runtime started",
+            Self::Stall => "handlers wait",
+            Self::Backlog => "the queue was long",
+            Self::Watchdog => "nothing completed while work waited",
+            Self::Reserve => "all other threads waited",
+        })
+    }
 }
 
 type Hook = Arc<dyn Fn(&ThreadInfo) + Send + Sync>;
@@ -55,7 +103,9 @@ pub(super) enum Refusal {
 /// Thread of the runtime.
 #[derive(Debug)]
 pub(super) struct Thread {
-    pub(super) name: String,
+    pub(super) info: ThreadInfo,
+    #[cfg_attr(not(feature = "status"), expect(dead_code, reason = "the status page shows it"))]
+    started: Instant,
     pub(super) handle: JoinHandle<()>,
     /// Set when the thread has nothing more to do, so that joining it takes no time.
     pub(super) left: Arc<AtomicBool>,
@@ -114,7 +164,7 @@ impl Threads {
         ready: mpsc::Sender<()>,
     ) -> Result<(), (String, io::Error)> {
         let mut table = lock(&self.table);
-        if let Err(error) = self.launch(&mut table, group, kind, Some(ready)) {
+        if let Err(error) = self.launch(&mut table, group, kind, ThreadReason::Start, Some(ready)) {
             drop(table);
             // Without the lock, as in `start_added`.
             group.note_left();
@@ -130,6 +180,7 @@ impl Threads {
         &self,
         group: &Arc<Group>,
         kind: ThreadKind,
+        reason: ThreadReason,
     ) -> Result<String, Refusal> {
         // No thread is joined here: a handler that is about to wait may hold a lock that the
         // destructors of the other thread want.
@@ -144,7 +195,7 @@ impl Threads {
             if !self.has_room(&table, kind) {
                 return Err(Refusal::Limited);
             }
-            self.launch(&mut table, group, kind, None)
+            self.launch(&mut table, group, kind, reason, None)
         };
         launched.map_err(|(_, error)| {
             // Without the lock, because it may sweep the queue.
@@ -175,6 +226,7 @@ impl Threads {
         table: &mut Table,
         group: &Arc<Group>,
         kind: ThreadKind,
+        reason: ThreadReason,
         ready: Option<mpsc::Sender<()>>,
     ) -> Result<String, (String, io::Error)> {
         let slot = group.thread_set.occupy(kind);
@@ -183,18 +235,19 @@ impl Threads {
             group: group.index(),
             worker: slot,
             kind,
+            reason,
         };
-        let name = info.name.clone();
+        let (name, info_2) = (info.name.clone(), info.clone());
         let left = Arc::new(AtomicBool::new(false));
         let exit = self.exits.enter(&left);
         let (group_2, hooks) = (Arc::clone(group), self.hooks.clone());
         let body = move || {
             EXIT.set(Some(exit));
-            run_hook(&group_2, hooks.start.as_ref(), &info);
+            run_hook(&group_2, hooks.start.as_ref(), &info_2);
             let role = if ready.is_some() { Role::StandingBy } else { Role::Called };
             drop(ready);
             Worker::new(Arc::clone(&group_2), slot, kind, role).run();
-            run_hook(&group_2, hooks.stop.as_ref(), &info);
+            run_hook(&group_2, hooks.stop.as_ref(), &info_2);
             // Before the place is free for another thread: no more slots are taken than threads are
             // allowed.
             group_2.thread_set.vacate(slot);
@@ -202,7 +255,7 @@ impl Threads {
         };
         match group.start_worker(|| thread::Builder::new().name(name.clone()).spawn(body)) {
             Ok(handle) => {
-                table.threads.push(Thread { name: name.clone(), handle, left });
+                table.threads.push(Thread { info, started: clock::now(), handle, left });
                 table.alive += 1;
                 table.reserve += usize::from(kind == ThreadKind::Reserve);
                 Ok(name)
@@ -237,6 +290,14 @@ impl Threads {
         }
     }
 
+    /// Returns the threads that have not left, each with the time since its start.
+    #[cfg(feature = "status")]
+    pub(super) fn present(&self) -> Vec<(ThreadInfo, Duration)> {
+        let table = lock(&self.table);
+        let present = table.threads.iter().filter(|thread| !thread.left.load(Ordering::Acquire));
+        present.map(|thread| (thread.info.clone(), clock::since(thread.started))).collect()
+    }
+
     /// Returns true if the calling thread is one of these threads.
     pub(super) fn is_one(&self) -> bool {
         let here = thread::current().id();
@@ -260,7 +321,7 @@ impl Threads {
             if thread.left.load(Ordering::Acquire) {
                 let _ = thread.handle.join();
             } else {
-                stuck.push(thread.name);
+                stuck.push(thread.info.name);
             }
         }
         stuck

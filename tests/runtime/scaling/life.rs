@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
-use epoll_group::{Builder, Handle, Runtime, ThreadInfo, ThreadKind};
+use epoll_group::{Builder, Handle, Runtime, ThreadInfo, ThreadKind, ThreadReason};
 use lab::protocol::Bytes;
 use lab::threads::{Crowd, Event, How, falls_back, started};
 use lab::workers::threads_named;
@@ -82,6 +82,14 @@ fn threads_that_are_added_have_names_and_hooks_and_use_slots_again() {
         assert_eq!(calls.len() % 2, 0, "{slot}: {calls:?}");
         assert!(calls.iter().copied().eq(expected), "{slot}: {calls:?}");
     }
+    let reasons =
+        [ThreadReason::Stall, ThreadReason::Backlog, ThreadReason::Watchdog, ThreadReason::Reserve];
+    let starts = |reason| {
+        let starts = calls.iter().filter(|(what, info)| *what == "start" && info.reason == reason);
+        starts.count() as u64
+    };
+    assert_eq!(reasons.map(starts), started(&stats));
+    assert_eq!(starts(ThreadReason::Start), 5);
     assert!(names.len() < 5 + added as usize, "none of {added} sat where another one had been");
     assert!(names.len() < 100, "{} slots for 30 that wait", names.len());
     assert_eq!(stats.get(Counter::Panics), 0, "{stats}");
