@@ -107,6 +107,7 @@
 //! * [`stall`] and [`sync`]: announcements of a handler that is about to wait, and locks that
 //!   announce
 //! * [`Config`]: every tunable limit and time, with range and default
+//! * [`status`]: a page that shows a runtime to its operator, and the same for Prometheus
 //! * [`placement`]: the CPUs of each group and worker
 //! * [`guide`]: reasons for the design, promises, and the workings of its concurrency
 //! * [`codec`]: the wire format, alone, without sockets or threads
@@ -123,6 +124,11 @@
 //!
 //! `metrics`: counters and times, through the facade of that name.
 //!
+//! `status`: [`status`], on the workers of `server`.
+//!
+//! `spans`: a span of `tracing`, of level `INFO`, around each `received` and `notified` of a connection and
+//! each request of a session, with the fields `connection`, `session` and `class`.
+//!
 //! `serde`: [`Config`] is read from config files and written to them, see [`guide::tuning`].
 //!
 //! # What it does not do
@@ -132,7 +138,13 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom, target_os = "linux"))))]
 #![cfg_attr(
-    not(all(feature = "server", feature = "client", feature = "pool", target_os = "linux")),
+    not(all(
+        feature = "server",
+        feature = "client",
+        feature = "pool",
+        feature = "status",
+        target_os = "linux"
+    )),
     allow(
         rustdoc::broken_intra_doc_links,
         rustdoc::private_intra_doc_links,
@@ -170,6 +182,8 @@ pub mod session;
 #[cfg(all(feature = "server", target_os = "linux"))]
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 pub mod stats;
+#[cfg(all(feature = "status", target_os = "linux", not(loom)))]
+pub mod status;
 #[cfg(all(feature = "server", target_os = "linux"))]
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 pub mod sync;

@@ -65,6 +65,8 @@ pub mod performance {}
 pub mod numbers {}
 
 #[doc = include_str!("programs.md")]
+#[doc = ""]
+#[doc = include_str!("status.html")]
 pub mod programs {}
 
 #[doc = include_str!("glossary.md")]

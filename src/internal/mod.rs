@@ -11,6 +11,17 @@ pub use server::{Deadline, Queue, Stalls, Timers, login};
 #[cfg(all(feature = "client", target_os = "linux"))]
 pub use crate::client::fuzzed::connection as client_connection;
 
+/// Reads the first request of a client of the status page. Returns its length and its path.
+///
+/// # Errors
+///
+/// Returns the status line of the refusal.
+#[cfg(all(feature = "status", target_os = "linux"))]
+pub fn status_request(bytes: &[u8]) -> Result<Option<(usize, &str)>, &'static str> {
+    let request = crate::status::http::parse(bytes).map_err(|refusal| refusal.0)?;
+    Ok(request.map(|request| (request.length, request.path)))
+}
+
 /// Applies operations of two bytes each to a pool's backend and to its naive twin.
 ///
 /// # Panics

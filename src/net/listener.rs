@@ -47,6 +47,13 @@ impl Listener {
         self.admissions.stats()
     }
 
+    /// Returns a function that reads [`stats`](Self::stats), also when the listener is gone.
+    #[cfg(feature = "status")]
+    pub(crate) fn stats_reader(&self) -> impl Fn() -> ListenerStats + use<> {
+        let admissions = Arc::clone(&self.admissions);
+        move || admissions.stats()
+    }
+
     /// Returns duplicates of the descriptors of the listening sockets, to pass them to a successor,
     /// which can [listen](Handle::listen) on them. When the successor listens, drop this listener. The
     /// connections in the backlog are then left to the successor, and so is the file of a Unix socket.

@@ -17,7 +17,7 @@ use super::options::FullBacklog;
 use super::phase::Phase;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
-use crate::runtime::{Excuse, Origin, Pace, guard, leaves_room};
+use crate::runtime::{Excuse, Origin, Pace, guard, in_span, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -705,8 +705,15 @@ impl Round<'_> {
     ) -> Result<(), Close> {
         self.conn.count(Counter::Receives, 1);
         let Some(handler) = handler else { return Ok(()) };
-        guard(&self.conn.group, "received", || code(&mut **handler, self.connection))
-            .unwrap_or(Err(Close(CloseReason::Panic)))
+        let code = || {
+            in_span!(
+                code(&mut **handler, self.connection),
+                "received",
+                connection = self.conn.id.number(),
+                class = self.conn.class().name()
+            )
+        };
+        guard(&self.conn.group, "received", code).unwrap_or(Err(Close(CloseReason::Panic)))
     }
 
     fn check_left_over(&self, recv: &mut Recv, bytes: usize) {

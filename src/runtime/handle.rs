@@ -11,6 +11,8 @@ use std::time::Duration;
 use super::class::Class;
 use super::task::Task;
 use super::{Group, Interest, Readiness, Registration, Shared, Timer, Usage, foreign, timers};
+#[cfg(feature = "status")]
+use super::{ThreadInfo, WorkerState};
 use crate::config::{Config, ReconfigureError};
 use crate::stats::{Counter, Snapshot};
 use crate::sync::shim::lock;
@@ -187,6 +189,19 @@ impl Handle {
         snapshot.deferred_requests = usage.deferred() as u64;
         snapshot.waiting_writers = usage.waiting_writers() as u64;
         snapshot
+    }
+
+    /// Returns the threads, each with the time since its start and its state, in the order of groups
+    /// and workers.
+    #[cfg(feature = "status")]
+    pub(crate) fn threads(&self) -> Vec<(ThreadInfo, Duration, WorkerState)> {
+        let mut threads = self.shared.threads.present();
+        threads.sort_by_key(|(info, _)| (info.group, info.worker));
+        let with_state = |(info, age): (ThreadInfo, Duration)| {
+            let state = self.groups()[info.group].thread_set.slots[info.worker].state.get();
+            (info, age, state)
+        };
+        threads.into_iter().map(with_state).collect()
     }
 
     /// Returns the current tunables.

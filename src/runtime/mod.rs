@@ -34,6 +34,7 @@ mod sharing;
 mod simulated;
 mod slots;
 pub(crate) mod source;
+mod spans;
 mod stalls;
 mod starved;
 mod stealable;
@@ -70,6 +71,9 @@ pub(crate) use queue::TaskQueue;
 pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;
 pub(crate) use source::WorkerContext;
+pub(crate) use spans::in_span;
+#[cfg(feature = "spans")]
+pub(crate) use spans::run_in_span;
 pub(crate) use stalls::Lap;
 pub(crate) use task::{Serving, contain, guard, note_panic};
 #[cfg(feature = "internal")]
@@ -79,6 +83,8 @@ pub(crate) use timers::{Excuse, after, is_late};
 pub(crate) use usage::leaves_room;
 pub(crate) use usage::{Origin, Usage};
 pub(crate) use work::Work;
+#[cfg(feature = "status")]
+pub(crate) use worker_slot::WorkerState;
 
 pub use crate::sys::epoll::{Interest, Readiness};
 

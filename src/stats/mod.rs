@@ -8,8 +8,9 @@
 //! The duration of each [`Stage`] of the work is recorded in a [`Histogram`] per stage and group,
 //! while that is switched on.
 //!
-//! A snapshot leaves as text for people (`Display`), as lines for programs ([`Snapshot::to_lines`])
-//! or, with the feature `metrics`, through the facade of that name (`Exporter`).
+//! A snapshot leaves as text for people (`Display`), as lines for programs ([`Snapshot::to_lines`]), in
+//! the format of Prometheus ([`Snapshot::to_prometheus`]) or, with the feature `metrics`, through the
+//! facade of that name (`Exporter`).
 //!
 //! This module knows names and numbers, not their subjects.
 
@@ -31,3 +32,5 @@ pub use self::export::Exporter;
 pub(crate) use self::histogram::Histograms;
 pub use self::histogram::{Histogram, Stage};
 pub use self::snapshot::Snapshot;
+#[cfg(feature = "status")]
+pub(crate) use self::text::Short;

@@ -50,7 +50,7 @@ fn bar(count: u64, most: u64) -> usize {
 }
 
 /// A duration in three digits: `1.05 ms`.
-struct Short(Duration);
+pub(crate) struct Short(pub(crate) Duration);
 
 impl Display for Short {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! session → net → runtime → sync → sys      session → codec ← client → net      pool → sync
+//! status → session
 //! codec, stats, config → nothing            all but codec may use stats and config
 //! ```
 //!
@@ -24,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("net", &["runtime", "sync", "sys", "stats", "config"]),
     ("session", &["net", "codec", "runtime", "sync", "sys", "stats", "config"]),
     ("client", &["net", "codec", "runtime", "sync", "sys", "stats", "config"]),
+    ("status", &["session", "net", "runtime", "sync", "sys", "stats"]),
     ("pool", &["sync", "sys", "stats", "config"]),
 ];
 

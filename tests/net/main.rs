@@ -14,6 +14,7 @@ mod many;
 mod options;
 mod reuse;
 mod send;
+mod status;
 
 #[global_allocator]
 static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;

@@ -116,9 +116,13 @@ impl Subscriber for BrokenLog {
         panic!("in the log");
     }
 
-    fn enter(&self, _: &Id) {}
+    fn enter(&self, _: &Id) {
+        panic!("in the log");
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {
+        panic!("in the log");
+    }
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::session::AccountLimits;
 use epoll_group::stats::Counter;
+use epoll_group::status::Status;
 use lab::engine::{Fixture, PASSWORD, config};
 use lab::xrpc::reply::Failure;
 use lab::xrpc::request::query;
 use lab::xrpc::{AUTO, Client};
-use lab::{LONG, eventually};
+use lab::{LONG, Peer, eventually};
 
 /// A server whose accounts have these limits.
 fn server(limits: AccountLimits) -> Fixture {
@@ -44,6 +45,19 @@ fn one_more_connection_than_the_account_may_have_is_refused() {
     eventually(LONG, || used(&server).0 == 1);
     let _again = server.client();
     assert_eq!(used(&server), (2, 0, 0, 1));
+}
+
+#[test]
+fn accounts_are_on_the_status_page() {
+    let server = server(AccountLimits::default());
+    let _client = server.client_with_sessions([2, 3]);
+    let handle = server.server().runtime.handle();
+    let page = Status::new(&handle, "").accounts("Accounts", &server.accounts);
+    let page = page.listen(0).expect("a page");
+    let mut peer = Peer::connect(page.local_addr());
+    peer.send(b"GET / HTTP/1.0\r\n\r\n");
+    let text = String::from_utf8(peer.receive_to_finish()).expect("text");
+    assert!(text.contains("<th scope=\"row\">root<td>1<td>2<td>0<td>0\n"), "{text}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod panics;
 mod relay;
 mod requests;
 mod review;
+mod spans;
 mod stress;
 mod support;
 mod turns;

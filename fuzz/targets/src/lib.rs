@@ -12,6 +12,7 @@ mod memory;
 mod message;
 mod plan;
 mod row;
+mod status;
 
 pub use input::{join, keep_one_part, parts};
 
@@ -75,6 +76,11 @@ pub fn row(input: &[u8]) {
 /// ```
 pub fn server(input: &[u8]) {
     each_part(input, |part| memory::within(SERVER_BYTES, || lab::fuzzed::server(part)));
+}
+
+/// Requests of a client of the status page, under every cut.
+pub fn status(input: &[u8]) {
+    each_part(input, status::check);
 }
 
 /// Memory of a server without connections, plus the most that one connection may hold under its limits.

@@ -7,6 +7,7 @@ use super::{Body, Session, StepResult};
 use crate::codec::message::Source;
 use crate::codec::proto::plan::ExecPlan;
 use crate::codec::proto::sql::StmtExecute;
+use crate::runtime::in_span;
 use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
 use crate::session::queued::{Queued, SessionCommand};
@@ -185,7 +186,13 @@ impl<S: Service> Session<S> {
         let mut state = Box::new(ReplyState::new(Arc::clone(&self.shared), form));
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut reply = Reply { state: &mut state, out };
-            self.server_conn.server.service.execute(session, request, &mut reply)
+            in_span!(
+                self.server_conn.server.service.execute(session, request, &mut reply),
+                "request",
+                connection = self.shared.conn.net.id().number(),
+                session = self.shared.id.number(),
+                class = self.shared.class().name()
+            )
         }));
         let result = result.unwrap_or_else(|payload| Err(self.panicked(payload)));
         let outcome = state.conclude(out, result);

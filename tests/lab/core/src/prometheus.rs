@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// All samples of one name.
 #[derive(Debug)]
 pub struct Family {
-    /// `counter`, `gauge` or `histogram`.
+    /// `counter`, `gauge`, `histogram` or `untyped`.
     pub kind: String,
     pub help: String,
     pub samples: Vec<Sample>,
@@ -107,7 +107,9 @@ fn check(name: &str, family: &Family) -> Result<(), String> {
     let good = distinct.len() == samples.len()
         && samples.iter().all(|sample| sample.value.is_finite())
         && match family.kind.as_str() {
-            "gauge" => !name.ends_with("_total") && samples.iter().all(|one| one.value >= 0.0),
+            "gauge" | "untyped" => {
+                !name.ends_with("_total") && samples.iter().all(|one| one.value >= 0.0)
+            }
             "counter" => name.ends_with("_total") && samples.iter().all(|one| one.value >= 0.0),
             "histogram" => is_histogram(samples).unwrap_or(false),
             _ => false,
