@@ -234,6 +234,28 @@ impl Config {
         self
     }
 
+    /// Time in which the [layers](crate::net::Layer) of a connection must be ready, from the time at which
+    /// it was established or a layer was started. Then it is closed.
+    ///
+    /// *Live*, for new connections. *Range* 1 ms..=3600 s. *Default* 10 s. *Price*: peers that stop in a
+    /// handshake count against [`max_handshakes`](Self::max_handshakes) for longer.
+    #[must_use]
+    pub const fn handshake_timeout(mut self, unfinished: Duration) -> Self {
+        self.handshake_timeout = unfinished;
+        self
+    }
+
+    /// Accepted connections of the runtime whose layers are not ready yet. Further ones are accepted and
+    /// closed at once.
+    ///
+    /// *Live.* *Range* 1..=16777216. *Default* 4096. *Price*: the number of handshakes, with their memory,
+    /// that a flood can hold.
+    #[must_use]
+    pub const fn max_handshakes(mut self, connections: usize) -> Self {
+        self.max_handshakes = connections;
+        self
+    }
+
     /// Time for which an accepted connection may receive and send no bytes, with no request in
     /// progress. Then it is closed.
     ///

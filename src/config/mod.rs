@@ -122,6 +122,9 @@ tunables! {
         max_silent_connections: usize = 16_384, 1..=1 << 24, Count, live;
         first_bytes_timeout: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        handshake_timeout: Duration = 10 * SECOND,
+            MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        max_handshakes: usize = 4096, 1..=1 << 24, Count, live;
         idle_timeout: Duration = 28_800 * SECOND,
             Duration::ZERO..=604_800 * SECOND, Milliseconds, live;
         frame_timeout: Duration = 60 * SECOND,

@@ -102,6 +102,8 @@ ranges! {
     max_connections 1_usize, 16_777_216, 1, "1..=16777216";
     max_silent_connections 1_usize, 16_777_216, 1, "1..=16777216";
     first_bytes_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
+    handshake_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
+    max_handshakes 1_usize, 16_777_216, 1, "1..=16777216";
     idle_timeout ZERO, 604_800 * SECOND, STEP, "0ns..=604800s";
     frame_timeout MS, 7200 * SECOND, STEP, "1ms..=7200s";
     max_buffered_bytes 1_048_576_usize, usize::MAX, 1, "1048576..=18446744073709551615";

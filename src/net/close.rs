@@ -81,6 +81,10 @@ pub enum CloseReason {
     /// The peer did not send anything within this time after it connected
     /// (`first_bytes_timeout`).
     FirstBytesTimeout(Duration),
+    /// The layers of the connection were not ready within this time (`handshake_timeout`).
+    HandshakeTimeout(Duration),
+    /// A [`Layer`](super::Layer) could not use the peer's bytes, or encode bytes that were sent.
+    ByLayer(Cow<'static, str>),
     /// Nothing was received or sent, and nothing was in progress, for this time (`idle_timeout`).
     IdleTimeout(Duration),
     /// A frame that had begun was not complete within this time (`frame_timeout`).
@@ -122,6 +126,14 @@ impl CloseReason {
         }
     }
 
+    /// Makes the reason that a layer has given its own.
+    pub(super) fn of_layer(self) -> Self {
+        match self {
+            Self::ByHandler(reason) => Self::ByLayer(reason),
+            reason => reason,
+        }
+    }
+
     pub(super) const fn counter(&self) -> Counter {
         match self {
             Self::ByPeer => Counter::ClosedByPeer,
@@ -130,6 +142,8 @@ impl CloseReason {
             Self::Io(_) | Self::ConnectFailed(_) => Counter::ClosedIoError,
             Self::WriteTimeout(_) => Counter::ClosedWriteTimeout,
             Self::FirstBytesTimeout(_) => Counter::ClosedFirstBytesTimeout,
+            Self::HandshakeTimeout(_) => Counter::ClosedHandshakeTimeout,
+            Self::ByLayer(_) => Counter::ClosedByLayer,
             Self::IdleTimeout(_) => Counter::ClosedIdleTimeout,
             Self::FrameTimeout(_) => Counter::ClosedFrameTimeout,
             Self::InputTooLong { .. } => Counter::ClosedFrameTooLong,
@@ -145,7 +159,7 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ByPeer => f.write_str("the peer finished"),
-            Self::ByHandler(reason) => f.write_str(reason),
+            Self::ByHandler(reason) | Self::ByLayer(reason) => f.write_str(reason),
             Self::Reset(error) => write!(f, "the peer is gone: {error}"),
             Self::Io(error) => write!(f, "socket failed: {error}"),
             Self::ConnectFailed(error) => write!(f, "connect failed: {error}"),
@@ -154,6 +168,9 @@ impl fmt::Display for CloseReason {
             }
             Self::FirstBytesTimeout(limit) => {
                 write!(f, "the peer sent nothing within first_bytes_timeout {limit:?}")
+            }
+            Self::HandshakeTimeout(limit) => {
+                write!(f, "the handshake was not complete within handshake_timeout {limit:?}")
             }
             Self::IdleTimeout(limit) => write!(f, "idle for idle_timeout {limit:?}"),
             Self::FrameTimeout(limit) => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admissions::Admissions;
+use super::layer::{MakeLayer, Makers};
 use crate::config::{Config, ConfigError};
 use crate::sys::socket::Prepare;
 
@@ -35,6 +36,8 @@ pub(super) struct ConnOptions {
     pub(super) frame_timeout: Option<Duration>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) net_write_timeout: Option<Duration>,
+    pub(super) handshake_timeout: Option<Duration>,
+    pub(super) layers: Makers,
     /// Present if a listener accepted the connection.
     pub(super) admissions: Option<Arc<Admissions>>,
 }
@@ -54,6 +57,9 @@ impl ConnOptions {
         }
         if let Some(limit) = self.net_write_timeout {
             config = config.net_write_timeout(limit);
+        }
+        if let Some(limit) = self.handshake_timeout {
+            config = config.handshake_timeout(limit);
         }
         config.validate()
     }
@@ -144,6 +150,20 @@ impl ListenOptions {
         self
     }
 
+    /// Adds a [`Layer`](super::Layer) to each connection, above those added before.
+    #[must_use]
+    pub fn layer(mut self, maker: impl MakeLayer) -> Self {
+        self.conn.layers.push(maker);
+        self
+    }
+
+    /// Sets the time within which the layers must be ready.
+    #[must_use]
+    pub const fn handshake_timeout(mut self, limit: Duration) -> Self {
+        self.conn.handshake_timeout = Some(limit);
+        self
+    }
+
     /// Shares the TCP port with other processes of the same user (`SO_REUSEPORT`). The kernel spreads
     /// new connections over all of them. The first listener must set this too, unless its runtime has
     /// several groups, which share the port in the same way. A process that ends resets the
@@ -230,6 +250,20 @@ impl ConnectOptions {
     #[must_use]
     pub const fn net_write_timeout(mut self, limit: Duration) -> Self {
         self.conn.net_write_timeout = Some(limit);
+        self
+    }
+
+    /// Adds a [`Layer`](super::Layer) to the connection, above those added before.
+    #[must_use]
+    pub fn layer(mut self, maker: impl MakeLayer) -> Self {
+        self.conn.layers.push(maker);
+        self
+    }
+
+    /// Sets the time within which the layers must be ready.
+    #[must_use]
+    pub const fn handshake_timeout(mut self, limit: Duration) -> Self {
+        self.conn.handshake_timeout = Some(limit);
         self
     }
 

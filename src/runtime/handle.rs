@@ -179,6 +179,7 @@ impl Handle {
         snapshot.connections = usage.connections() as u64;
         snapshot.listeners = usage.listeners() as u64;
         snapshot.silent_connections = usage.silent() as u64;
+        snapshot.handshakes = usage.handshakes() as u64;
         snapshot.buffered_bytes = usage.buffered_bytes() as u64;
         snapshot.paused_connections = usage.paused() as u64;
         snapshot.closing_connections = usage.closing() as u64;

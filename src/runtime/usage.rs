@@ -29,6 +29,8 @@ pub(crate) struct Usage {
     accepted: AtomicUsize,
     outgoing: AtomicUsize,
     silent: AtomicUsize,
+    /// Accepted connections whose layers are not ready.
+    handshakes: AtomicUsize,
     buffered_bytes: AtomicUsize,
     /// Connections above the high watermark, which are not read, and connections that are closing.
     paused: AtomicUsize,
@@ -96,6 +98,15 @@ impl Usage {
 
     pub(crate) fn silent(&self) -> usize {
         self.silent.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the layers of an accepted connection begin a handshake, or that it is over.
+    pub(crate) fn handshakes_changed(&self, begins: bool) {
+        change(&self.handshakes, begins);
+    }
+
+    pub(crate) fn handshakes(&self) -> usize {
+        self.handshakes.load(Ordering::Relaxed)
     }
 
     /// Notes that a connection is not read for a while, or is read again.

@@ -16,6 +16,8 @@ named! {
         "accepted and closed at once: max_connections reached",
     ConnectionsRefusedSilentLimit "connections_refused_silent_limit"
         "accepted and closed at once: max_silent_connections reached",
+    ConnectionsRefusedHandshakes "connections_refused_handshakes"
+        "accepted and closed at once: max_handshakes reached",
     ConnectionsRefusedDescriptors "connections_refused_descriptors"
         "accepted on the reserve descriptor and closed: none was free",
     AcceptErrorsPeer "accept_errors_peer"
@@ -33,6 +35,9 @@ named! {
         "connections ended: the peer took nothing for net_write_timeout",
     ClosedFirstBytesTimeout "closed_first_bytes_timeout"
         "connections ended: nothing came within first_bytes_timeout",
+    ClosedHandshakeTimeout "closed_handshake_timeout"
+        "connections ended: layers not ready within handshake_timeout",
+    ClosedByLayer "closed_by_layer" "connections ended by a layer, which could not use the bytes",
     ClosedIdleTimeout "closed_idle_timeout" "connections ended: idle for idle_timeout",
     ClosedFrameTimeout "closed_frame_timeout"
         "connections ended: a frame was not complete within frame_timeout",
@@ -48,6 +53,7 @@ named! {
     ClosedDraining "closed_draining" "connections ended in good order by a drain",
     ClosedCut "closed_cut" "connections cut at the deadline of a drain",
 
+    HandshakesCompleted "handshakes_completed" "times the layers of a connection became ready",
     Receives "receives" "calls of Protocol::received",
     RecvCalls "recv_calls" "recv system calls",
     SendCalls "send_calls" "send system calls",

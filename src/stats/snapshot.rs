@@ -95,6 +95,7 @@ snapshot! {
     connections: u64, "connections open";
     listeners: u64, "listening sockets";
     silent_connections: u64, "accepted, nothing received yet";
+    handshakes: u64, "accepted connections whose layers are not ready yet";
     paused_connections: u64, "not read: their backlog is long, or pause_reads was called";
     closing_connections: u64, "about to end: what they held or sent is waited for";
     slots_allocated: u64, "slots for connection contexts, used and free";
