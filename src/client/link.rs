@@ -94,6 +94,7 @@ impl Link {
         // The client must read even with a large backlog. Otherwise both sides could wait for each
         // other to read.
         let notify = ConnectOptions::new().full_backlog(FullBacklog::Notify);
+        let notify = notify.layers(options.layers.clone());
         let wire = Wire(Arc::clone(&link));
         match handle.connect_with(options.address.as_str(), notify, wire) {
             Ok(conn) => {

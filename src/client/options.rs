@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::net::{MakeLayer, Makers};
+
 /// Makes the struct with its defaults, setters and checks, from the table.
 macro_rules! options {
     (
@@ -18,6 +20,7 @@ macro_rules! options {
             pub(super) address: String,
             pub(super) user: String,
             pub(super) password: Secret,
+            pub(super) layers: Makers,
             $(pub(super) $name: $type,)+
         }
 
@@ -30,6 +33,7 @@ macro_rules! options {
                     address: address.into(),
                     user: user.into(),
                     password: Secret(String::new()),
+                    layers: Makers::default(),
                     $($name: $default,)+
                 }
             }
@@ -150,6 +154,13 @@ impl Options {
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Secret(password.into());
+        self
+    }
+
+    /// Adds a [`Layer`](crate::net::Layer) to each connection, above those added before.
+    #[must_use]
+    pub fn layer(mut self, maker: impl MakeLayer) -> Self {
+        self.layers.push(maker);
         self
     }
 

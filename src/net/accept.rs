@@ -472,12 +472,20 @@ pub(super) fn serve(
     if usage.silent() >= limit {
         return Err(Refused::Limit { counter: Counter::ConnectionsRefusedSilentLimit, limit });
     }
+    let limit = config.max_handshakes;
+    let layered = !options.layers.is_empty();
+    if layered && usage.handshakes() >= limit {
+        return Err(Refused::Limit { counter: Counter::ConnectionsRefusedHandshakes, limit });
+    }
     if let Some(admissions) = &options.admissions {
         let counter = Counter::ConnectionsRefusedLimit;
         admissions.admit(&peer).map_err(|limit| Refused::Limit { counter, limit })?;
     }
     let first_bytes_timeout = options.first_bytes_timeout.unwrap_or(config.first_bytes_timeout);
-    let recv = Recv::accepted(clock::now() + first_bytes_timeout);
+    let handshake_timeout = options.handshake_timeout.unwrap_or(config.handshake_timeout);
+    let now = clock::now();
+    let handshake_until = layered.then(|| now + handshake_timeout);
+    let recv = Recv::accepted(now + first_bytes_timeout, handshake_until);
     let connection =
         Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv)
             .map_err(Refused::Watch)?;

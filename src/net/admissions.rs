@@ -110,17 +110,40 @@ impl Admissions {
         Ok(())
     }
 
+    /// Counts an admitted connection under another address, which a layer has named.
+    ///
+    /// # Errors
+    ///
+    /// The limit that the other address has reached.
+    pub(super) fn rename(&self, from: &Address, to: &Address) -> Result<(), usize> {
+        let Some(most) = self.max_per_address else { return Ok(()) };
+        let (from, to) = (PeerHost::from(from), to.into());
+        let Counts { stats, by_address } = &mut *lock(&self.counts);
+        release(by_address, from);
+        let open = by_address.entry(to).or_insert(0);
+        *open += 1;
+        if *open <= most {
+            return Ok(());
+        }
+        stats.refused_max_connections_per_address += 1;
+        Err(most)
+    }
+
     /// Counts the end of a connection that was admitted.
     pub(super) fn leave(&self, peer: &Address) {
         let mut counts = lock(&self.counts);
         counts.stats.open -= 1;
-        if self.max_per_address.is_some()
-            && let Entry::Occupied(mut open) = counts.by_address.entry(peer.into())
-        {
-            *open.get_mut() -= 1;
-            if *open.get() == 0 {
-                open.remove();
-            }
+        if self.max_per_address.is_some() {
+            release(&mut counts.by_address, peer.into());
+        }
+    }
+}
+
+fn release(by_address: &mut HashMap<PeerHost, usize>, host: PeerHost) {
+    if let Entry::Occupied(mut open) = by_address.entry(host) {
+        *open.get_mut() -= 1;
+        if *open.get() == 0 {
+            open.remove();
         }
     }
 }

@@ -10,6 +10,7 @@ use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::extensions::Extensions;
 use super::handler::Erased;
+use super::layers::Layers;
 use super::phase::Phase;
 use super::receive::{self, Recv};
 use super::send_queue::{Outbound, TellDrained};
@@ -25,8 +26,8 @@ use crate::sys::socket::{self, Family};
 
 /// State of a connection.
 ///
-/// Locks and Runners are taken in this order: `recv`, then `send`. `deadline` and `inbox` are each
-/// taken alone.
+/// Locks and Runners are taken in this order: `recv`, then `layers`, then `inbox`, or `recv`, then `send`,
+/// then `inbox`. `deadline` is taken alone.
 pub(super) struct Conn {
     pub(super) group: Arc<Group>,
     pub(super) id: ConnectionId,
@@ -51,6 +52,10 @@ pub(super) struct Conn {
     pub(super) pending: AtomicUsize,
     /// Set while the user has paused reading. Written by all threads; read by the receiver.
     pub(super) paused: AtomicBool,
+    /// Set while bytes pass through `layers`. Written under their lock; read by all threads.
+    pub(super) layered: AtomicBool,
+    /// Present from the first layer on.
+    pub(super) layers: OnceLock<Box<Layers>>,
     /// Set when `opened` has returned a state. Written once by the receiver; read by `TellDrained`.
     pub(super) has_opened: AtomicBool,
     /// Set once by a protocol that needs input during a drain, until the last hold is dropped. Read
@@ -113,7 +118,14 @@ impl Conn {
         // Counted until the connection is retired.
         group.note_urgent(Class::Ordinary, class);
         let is_silent = recv.silent_until.is_some();
-        let first_deadline = recv.silent_until.or_else(|| recv.stage.deadline());
+        let handshakes = recv.handshake_until.is_some();
+        let layers = OnceLock::new();
+        let layered = !protocol.options().layers.is_empty();
+        if layered {
+            layers.get_or_init(Box::<Layers>::default);
+        }
+        let deadlines = [recv.silent_until, recv.handshake_until, recv.stage.deadline()];
+        let first_deadline = deadlines.into_iter().flatten().min();
         let origin = recv.origin();
         let family = match peer {
             Address::Tcp(_) => Family::Tcp,
@@ -142,6 +154,8 @@ impl Conn {
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
+            layered: AtomicBool::new(layered),
+            layers,
             has_opened: AtomicBool::new(false),
             reads_while_held: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
@@ -162,6 +176,9 @@ impl Conn {
             conn.group.usage().connection_opened(origin);
             if is_silent {
                 conn.group.usage().silent_opened();
+            }
+            if handshakes {
+                conn.group.usage().handshakes_changed(true);
             }
             Box::new(connection.clone())
         };
@@ -212,6 +229,11 @@ impl Conn {
         own.unwrap_or_else(|| self.group.config().first_bytes_timeout)
     }
 
+    pub(super) fn handshake_timeout(&self) -> Duration {
+        let own = self.protocol().options().handshake_timeout;
+        own.unwrap_or_else(|| self.group.config().handshake_timeout)
+    }
+
     pub(super) fn frame_timeout(&self) -> Duration {
         let own = self.protocol().options().frame_timeout;
         own.unwrap_or_else(|| self.group.config().frame_timeout)
@@ -244,8 +266,13 @@ impl Conn {
     /// Tells the listener that this connection is no longer open.
     fn leave_listener(&self) {
         if let Some(admissions) = &self.protocol().options().admissions {
-            admissions.leave(&self.peer);
+            admissions.leave(self.client_addr());
         }
+    }
+
+    /// Returns the address that a layer has named, or that of the peer.
+    pub(super) fn client_addr(&self) -> &Address {
+        self.layers.get().and_then(|layers| layers.client.get()).unwrap_or(&self.peer)
     }
 
     /// Returns true while the user has paused reading.

@@ -11,8 +11,10 @@ use std::time::Duration;
 use super::address::{Address, Credentials};
 use super::close::Close;
 use super::conn::{CLOSE, Conn, NOTIFIED};
+use super::layer::Layer;
 use super::phase::Phase;
 use super::pieces::Pieces;
+use super::read_buf::Input;
 use super::send_queue::Sent;
 use crate::config::ConfigError;
 use crate::runtime::{Class, Group};
@@ -72,6 +74,13 @@ impl Connection {
         &self.0.peer
     }
 
+    /// Returns the address of the client: the one that a [layer](Layer::client_addr) has named, for a peer
+    /// that is a proxy. Otherwise the address of the peer. If several layers name one, the one next to the socket counts.
+    #[must_use]
+    pub fn client_addr(&self) -> &Address {
+        self.0.client_addr()
+    }
+
     /// Returns the local address.
     ///
     /// # Errors
@@ -119,14 +128,41 @@ impl Connection {
     /// backlog is down to `write_low_watermark_bytes`. A peer that does not drain it within
     /// `net_write_timeout` is disconnected.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
-        Conn::send_or_hold(&self.0, Pieces::one(bytes.as_ref()))
+        self.send_pieces(Pieces::one(bytes.as_ref()))
     }
 
     /// Sends several slices, as one [`send`](Self::send) of all of them in this order, for example
     /// a header and its payload. They stay together. Bytes that the socket takes at once are not
     /// copied. If no bytes wait before them, it takes one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> Sent {
-        Conn::send_or_hold(&self.0, Pieces::new(slices))
+        self.send_pieces(Pieces::new(slices))
+    }
+
+    fn send_pieces(&self, pieces: Pieces<'_>) -> Sent {
+        if self.0.is_layered() {
+            self.0.send_layered(pieces)
+        } else {
+            Conn::send_or_hold(&self.0, pieces)
+        }
+    }
+
+    /// Starts a layer in mid-stream, above the layers that there are, such as TLS after a message that
+    /// asks for it. Must be called in a callback of this connection that has `input`, while no other
+    /// thread sends.
+    ///
+    /// The unconsumed bytes of `input` and all later ones reach the layer only: `input` is empty
+    /// afterwards. Bytes sent before are not encoded. Bytes sent from now on are, and wait until the layer
+    /// is ready; then [`notified`](super::Protocol::notified) is called. If the connection is closed
+    /// before, they are dropped. `handshake_timeout` limits the time.
+    ///
+    /// # Errors
+    ///
+    /// `max_handshakes` is reached, the connection has 8 layers, or the layer fails. The handler should
+    /// return the error.
+    pub fn start_layer(&self, input: &mut Input<'_>, layer: Box<dyn Layer>) -> Result<(), Close> {
+        self.0.may_handshake()?;
+        input.cut();
+        self.0.start_layer(self, layer)
     }
 
     /// Ends the connection, from any thread, without waiting.
@@ -188,7 +224,11 @@ impl Connection {
     /// end of the stream. Later sends return [`Closed`](Sent::Closed). The connection is read on, and
     /// ends when the peer has finished too.
     pub fn shutdown_write(&self) {
-        self.0.half_close();
+        // Before the connection is open, its worker does the rest: to shut down a socket that connects
+        // would end the attempt.
+        if self.0.advance(Phase::HalfClosing) == Phase::Open {
+            self.0.end_stream();
+        }
     }
 
     /// Sets the idle time-out of this connection, from any thread, in place of its listener's. The time
@@ -243,8 +283,8 @@ impl Connection {
 
 /// The socket, to ask for what has no method here, such as `TCP_INFO` or `SO_ORIGINAL_DST`. It stays
 /// open as long as the handle. Bytes that are read or written by it mix with the stream of the
-/// connection. Do that only inside a callback with the connection's state, while `input` is empty and
-/// [`pending_bytes`](Connection::pending_bytes) is 0. `O_NONBLOCK` must stay set.
+/// connection. Do that only inside a callback with the state of a connection without layers, while `input`
+/// is empty and [`pending_bytes`](Connection::pending_bytes) is 0. `O_NONBLOCK` must stay set.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd()

@@ -19,6 +19,16 @@ use crate::sys::socket::{self, Received};
 impl Round<'_> {
     pub(super) fn end_of_stream(&self, recv: &mut Recv) {
         recv.ended = true;
+        let ended = if self.conn.is_layered() { self.conn.end_layers() } else { Ok(()) };
+        let reason = ended.err().map(|Close(reason)| reason);
+        if recv.stage == Stage::Handshaking {
+            self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
+            return;
+        }
+        if let Some(reason) = reason {
+            self.finish_requests(recv, reason);
+            return;
+        }
         let Recv { handler, .. } = recv;
         let Some(handler) = handler else { return };
         let ended = || handler.ended(self.connection);
@@ -36,8 +46,11 @@ impl Round<'_> {
             Stage::Connecting { .. } if self.conn.recv.await_holds() => {
                 self.finish(recv, Some(CloseReason::Draining));
             }
+            Stage::Handshaking if self.conn.recv.await_holds() => {
+                self.start_closing(recv, CloseReason::Draining);
+            }
             // A request waits for an answer over this connection.
-            Stage::Connecting { .. } => recv.drain_later = true,
+            Stage::Connecting { .. } | Stage::Handshaking => recv.drain_later = true,
             // The protocol was notified already.
             Stage::Open if recv.awaiting => {}
             // More input must be received before the drain is handled.
@@ -53,7 +66,10 @@ impl Round<'_> {
 
     /// Returns true if input waits that will be received later.
     fn input_waits(&self, recv: &Recv) -> bool {
-        !self.conn.is_paused() || !recv.buf.is_empty() || socket::has_input(self.conn.fd())
+        !self.conn.is_paused()
+            || !recv.buf.is_empty()
+            || recv.undecoded
+            || socket::has_input(self.conn.fd())
     }
 
     /// Handles a drain that had to be postponed.
@@ -66,7 +82,7 @@ impl Round<'_> {
     /// Handles the drop of the last hold, unless a new hold exists.
     pub(super) fn look_at_holds(&self, recv: &mut Recv) {
         let ends = match recv.stage {
-            Stage::Connecting { .. } => recv.drain_later,
+            Stage::Connecting { .. } | Stage::Handshaking => recv.drain_later,
             Stage::Open => recv.awaiting,
             Stage::Finishing => true,
             _ => false,
@@ -77,7 +93,10 @@ impl Round<'_> {
         if recv.stage.is_connecting() {
             self.finish(recv, Some(CloseReason::Draining));
         } else {
-            let reason = recv.reason.take().unwrap_or(CloseReason::ByPeer);
+            let reason = match recv.stage {
+                Stage::Handshaking => CloseReason::Draining,
+                _ => recv.reason.take().unwrap_or(CloseReason::ByPeer),
+            };
             self.start_closing(recv, reason);
         }
     }
@@ -138,6 +157,7 @@ impl Round<'_> {
         self.set_closing(recv, true);
         recv.reason = Some(noted.unwrap_or(reason));
         self.conn.advance_to_closing();
+        self.conn.finish_layers();
         // If nothing waits, the mark comes back at once.
         self.conn.tell_when_flushed();
     }
@@ -213,6 +233,10 @@ impl Round<'_> {
             recv.frame_until = None;
             recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
             recv.heard_at = recv.heard_at.map(|_| now);
+            if recv.stage == Stage::Open {
+                let limit = self.conn.handshake_timeout();
+                recv.handshake_until = recv.handshake_until.map(|_| now + limit);
+            }
         }
         let idle_until = self.idle_until(recv, now);
         match recv.frame_until {
@@ -233,12 +257,11 @@ impl Round<'_> {
             self.conn.group.usage().buffer_changed(before, recv.buf.capacity());
         }
         let passed = |until: &Instant| *until <= now;
-        let Recv { stage, silent_until, frame_until, aside_until, shrink_at, .. } = *recv;
-        let overdue = [silent_until, idle_until, aside_until].iter().flatten().any(passed);
-        let deadlines =
-            [silent_until, frame_until, idle_until, aside_until, shrink_at, stage.deadline()]
-                .into_iter();
-        let to_come = deadlines.flatten().filter(|until| !passed(until));
+        let Recv { silent_until, handshake_until, frame_until, aside_until, shrink_at, .. } = *recv;
+        let looked_at = [silent_until, handshake_until, idle_until, aside_until];
+        let overdue = looked_at.iter().flatten().any(passed);
+        let others = [frame_until, shrink_at, recv.stage.deadline()];
+        let to_come = looked_at.into_iter().chain(others).flatten().filter(|until| !passed(until));
         if let Some(next) = to_come.min() {
             self.conn.arm(next);
         }
@@ -251,6 +274,11 @@ impl Round<'_> {
         let now = clock::now();
         if recv.silent_until.is_some_and(|until| until <= now) {
             let reason = CloseReason::FirstBytesTimeout(self.conn.first_bytes_timeout());
+            self.finish(recv, Some(reason));
+            return;
+        }
+        if recv.handshake_until.is_some_and(|until| until <= now) {
+            let reason = CloseReason::HandshakeTimeout(self.conn.handshake_timeout());
             self.finish(recv, Some(reason));
             return;
         }
@@ -280,12 +308,13 @@ impl Round<'_> {
     /// began.
     pub(super) fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
-        let was_connecting = recv.stage.is_connecting();
         recv.stage = Stage::Closed;
         self.forget_pause(recv);
+        self.end_handshake(recv);
         self.set_closing(recv, false);
         self.conn.advance(Phase::Closed);
         self.conn.discard_backlog();
+        self.conn.drop_layers();
         self.conn.count(reason.counter(), 1);
         self.conn.count(Counter::ConnectionsClosed, 1);
         if recv.silent_until.take().is_some() {
@@ -297,7 +326,7 @@ impl Round<'_> {
         log_some!(group, Closed, DEBUG, debug, %id, %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
-        } else if was_connecting && !self.conn.told.load(Ordering::Relaxed) {
+        } else if recv.unopened && !self.conn.told.load(Ordering::Relaxed) {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
             guard(&self.conn.group, "connect_failed", failed);
         }

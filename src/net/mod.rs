@@ -44,6 +44,7 @@ mod ending;
 mod extensions;
 mod handler;
 mod layer;
+mod layers;
 mod listener;
 mod options;
 mod phase;
@@ -60,6 +61,8 @@ pub(crate) use admissions::PeerHost;
 pub use close::{Close, CloseReason, HalfClose};
 pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use cork::together;
+#[cfg(feature = "client")]
+pub(crate) use layer::Makers;
 pub use layer::{Decoded, Layer, LayerState, MakeLayer};
 pub use listener::{ListenError, Listener};
 pub use options::{ConnectOptions, FullBacklog, ListenOptions};

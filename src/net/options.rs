@@ -253,6 +253,12 @@ impl ConnectOptions {
         self
     }
 
+    #[cfg(feature = "client")]
+    pub(crate) fn layers(mut self, makers: Makers) -> Self {
+        self.conn.layers = makers;
+        self
+    }
+
     /// Adds a [`Layer`](super::Layer) to the connection, above those added before.
     #[must_use]
     pub fn layer(mut self, maker: impl MakeLayer) -> Self {

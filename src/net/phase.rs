@@ -62,15 +62,6 @@ impl Conn {
         Phase::from_u8(self.phase.fetch_max(to as u8, Ordering::AcqRel))
     }
 
-    /// Half-closes: no new send begins. The end of the stream follows the bytes sent before.
-    pub(super) fn half_close(self: &Arc<Self>) {
-        // Before the connection is open, `open` does the rest: to shut down a socket that connects
-        // would end the attempt.
-        if self.advance(Phase::HalfClosing) == Phase::Open {
-            self.tell_when_flushed();
-        }
-    }
-
     /// Moves to `Closing`, or to `Shut` if all bytes have left already.
     pub(super) fn advance_to_closing(&self) {
         // An error means that the connection is closing already.

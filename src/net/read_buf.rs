@@ -16,12 +16,24 @@ pub struct Input<'a> {
     consumed: usize,
     needed: usize,
     aside_until: Option<Instant>,
+    cut: bool,
 }
 
 impl<'a> Input<'a> {
     /// The announcements of the last call hold until they are replaced, or bytes are consumed.
     pub(super) const fn new(bytes: &'a [u8], needed: usize, aside_until: Option<Instant>) -> Self {
-        Self { bytes, consumed: 0, needed, aside_until }
+        Self { bytes, consumed: 0, needed, aside_until, cut: false }
+    }
+
+    /// Takes the unconsumed bytes out of the reach of the protocol.
+    pub(super) const fn cut(&mut self) {
+        self.bytes = self.bytes.split_at(self.consumed).0;
+        self.needed = 0;
+        self.cut = true;
+    }
+
+    pub(super) const fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Returns the bytes that were not consumed yet.
@@ -124,6 +136,12 @@ impl ReadBuf {
     /// Returns the announced size of the frame at the front, or 0.
     pub(super) const fn needed(&self) -> usize {
         self.needed
+    }
+
+    /// Buffer to append decoded bytes to.
+    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+        self.compact();
+        &mut self.bytes
     }
 
     /// Replaces the content with the rest of bytes that the protocol saw in the worker's buffer.

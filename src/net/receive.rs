@@ -36,6 +36,16 @@ pub(super) struct Recv {
     pub(super) ending: Option<Ending>,
     /// Marks that wait for `opened`.
     later: Marks,
+    /// Set until `opened` is called, for an outgoing connection.
+    pub(super) unopened: bool,
+    /// Time by which the layers must be ready.
+    pub(super) handshake_until: Option<Instant>,
+    /// Set if the next step of the handshake has been left to the background once.
+    deferred: bool,
+    /// Set if the layers can decode more although nothing arrives.
+    pub(super) undecoded: bool,
+    /// Set while a layer keeps the beginning of a record.
+    partial: bool,
     /// Set if the unconsumed bytes are to be delivered again, although none have arrived.
     again: bool,
     /// Set when the drain came while the connection was paused, or held and not yet established.
@@ -83,6 +93,8 @@ pub(super) enum Stage {
     },
     /// No event has been handled yet.
     New,
+    /// The layers are not ready.
+    Handshaking,
     Open,
     /// No longer read. The connection closes when its held requests have ended.
     Finishing,
@@ -99,6 +111,11 @@ pub(super) enum Stage {
 impl Stage {
     pub(super) const fn is_connecting(self) -> bool {
         matches!(self, Self::Connecting { .. })
+    }
+
+    /// Returns true if the connection is read.
+    pub(super) const fn reads(self) -> bool {
+        matches!(self, Self::Open | Self::Handshaking)
     }
 
     /// Returns the time at which this stage must be over, if it has one.
@@ -134,13 +151,13 @@ pub(super) enum Next {
 
 impl Recv {
     /// State of an accepted connection.
-    pub(super) fn accepted(silent_until: Instant) -> Self {
-        Self { silent_until: Some(silent_until), ..Self::new(Stage::New) }
+    pub(super) fn accepted(silent_until: Instant, handshake_until: Option<Instant>) -> Self {
+        Self { silent_until: Some(silent_until), handshake_until, ..Self::new(Stage::New) }
     }
 
     /// State of an outgoing connection.
     pub(super) fn outgoing(until: Option<Instant>) -> Self {
-        Self::new(Stage::Connecting { until })
+        Self { unopened: true, ..Self::new(Stage::Connecting { until }) }
     }
 
     pub(super) const fn origin(&self) -> Origin {
@@ -153,13 +170,23 @@ impl Recv {
     /// Returns the next step if no receive is allowed: the connection ends, or the protocol has no
     /// room.
     const fn stops(&self) -> Option<Next> {
-        if self.ending.is_some() {
+        if self.ending.is_some() || !self.stage.reads() {
             Some(Next::Rest)
         } else if self.aside_until.is_some() {
             Some(Next::Paused)
         } else {
             None
         }
+    }
+
+    /// Returns the marks to handle now. Those for the protocol wait for `opened`.
+    fn due(&mut self, marks: Marks) -> Marks {
+        if self.handler.is_some() {
+            return marks | mem::take(&mut self.later);
+        }
+        let for_protocol = NOTIFIED | RESUME | UNPAUSED;
+        self.later |= marks.only(for_protocol);
+        marks.without(for_protocol)
     }
 
     fn new(stage: Stage) -> Self {
@@ -169,6 +196,11 @@ impl Recv {
             ended: false,
             ending: None,
             later: Marks::NONE,
+            unopened: false,
+            handshake_until: None,
+            deferred: false,
+            undecoded: false,
+            partial: false,
             again: false,
             drain_later: false,
             awaiting: false,
@@ -213,6 +245,7 @@ pub(super) fn run<'a>(
         connection,
         conn,
         received: 0,
+        encoded: 0,
         timed: false,
         first: false,
         observed: conn.group.note_scheduled(context),
@@ -221,7 +254,7 @@ pub(super) fn run<'a>(
     for rounds in 1.. {
         let marks = running.take_marks();
         let next = round.turn(&mut running, marks, context);
-        let over = rounds >= ROUNDS || round.received >= conn.group.config().read_budget_bytes;
+        let over = rounds >= ROUNDS || round.taken() >= conn.group.config().read_budget_bytes;
         if next == Next::Requeue {
             round.hold();
             running.mark(READABLE);
@@ -277,7 +310,10 @@ pub(super) fn run<'a>(
 pub(super) struct Round<'a> {
     pub(super) connection: &'a Connection,
     pub(super) conn: &'a Arc<Conn>,
+    /// Bytes delivered to the protocol.
     pub(super) received: usize,
+    /// Bytes received for the layers.
+    encoded: usize,
     /// Set when `received` of the protocol was called. Then the time of this run is a valid sample.
     timed: bool,
     /// Set when the peer has sent its first bytes.
@@ -289,6 +325,11 @@ pub(super) struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Returns the number of bytes that count against the budget of the turn.
+    fn taken(&self) -> usize {
+        self.received.max(self.encoded)
+    }
+
     /// Takes a hold before the Runner is given up. Another worker may then receive, even the end of
     /// the stream. The end must wait until the bytes received here have been released.
     fn hold(&self) {
@@ -347,17 +388,12 @@ impl Round<'_> {
             self.establish(recv, marks);
         }
         if recv.stage == Stage::New {
-            self.open(recv);
+            self.begin(recv);
         }
         if marks.has(HUNG_UP) {
             self.look_for_reset(recv);
         }
-        if recv.handler.is_some() {
-            marks |= mem::take(&mut recv.later);
-        } else {
-            recv.later |= marks.only(NOTIFIED | RESUME | UNPAUSED);
-            marks = marks.without(NOTIFIED | RESUME | UNPAUSED);
-        }
+        marks = recv.due(marks);
         if marks.has(RESUME) {
             self.room_again(recv);
         }
@@ -371,14 +407,18 @@ impl Round<'_> {
         // A peer that answers each reply with a request would keep the socket from ever running
         // dry. So a drain reads until it is dry once.
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
-        let wanted = recv.stage == Stage::Open && !recv.ended && !served;
+        let wanted = recv.stage.reads() && !recv.ended && !served;
         // If the bytes came in time and were not read in time, the fault is ours. So the socket is
         // read before the deadline counts against the peer.
         if wanted && (marks.has(READABLE | HUNG_UP | RESUME | UNPAUSED | DRAIN) || overdue) {
-            next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, context) };
-            if next == Next::Rest && self.conn.is_paused() {
-                self.set_paused(recv, true);
-            }
+            next = if self.defers(recv, overdue || marks.has(DRAIN)) {
+                Next::Requeue
+            } else if is_aside(recv, marks) {
+                Next::Paused
+            } else {
+                self.receive(recv, context)
+            };
+            self.note_pause(recv, next);
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.frame_timeout();
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
@@ -436,6 +476,13 @@ impl Round<'_> {
             self.conn.group.usage().pause_changed(paused);
             let counter = if paused { Counter::ReadsPaused } else { Counter::ReadsResumed };
             self.conn.count(counter, 1);
+        }
+    }
+
+    /// Notes that the user has paused a connection that has no input.
+    fn note_pause(&self, recv: &mut Recv, next: Next) {
+        if next == Next::Rest && recv.stage == Stage::Open && self.conn.is_paused() {
+            self.set_paused(recv, true);
         }
     }
 
@@ -524,10 +571,91 @@ impl Round<'_> {
         }
     }
 
+    /// Begins to serve an established connection: with the handshakes of its layers if it has some.
+    fn begin(&mut self, recv: &mut Recv) {
+        if !self.conn.is_layered() {
+            self.open(recv);
+            return;
+        }
+        recv.stage = Stage::Handshaking;
+        self.begin_handshake(recv);
+        let layers = || self.conn.protocol().options().layers.make(self.connection);
+        match guard(&self.conn.group, "layer", layers) {
+            Some(Ok(layers)) => {
+                self.conn.add_layers(layers);
+                self.decode(recv, &[]);
+            }
+            Some(Err(close)) => self.start_closing(recv, close.0.of_layer()),
+            None => self.finish(recv, Some(CloseReason::Panic)),
+        }
+    }
+
+    /// Sets the deadline of a handshake. That of an accepted connection has begun when it was accepted.
+    fn begin_handshake(&self, recv: &mut Recv) {
+        if recv.handshake_until.is_none() {
+            let until = clock::now() + self.conn.handshake_timeout();
+            recv.handshake_until = Some(until);
+            self.conn.arm(until);
+            self.count_handshake(true);
+        }
+    }
+
+    pub(super) fn end_handshake(&self, recv: &mut Recv) {
+        if recv.handshake_until.take().is_some() {
+            self.count_handshake(false);
+        }
+    }
+
+    fn count_handshake(&self, begins: bool) {
+        if self.conn.origin == Origin::Accepted {
+            self.conn.group.usage().handshakes_changed(begins);
+        }
+    }
+
+    /// Returns true if the next step of a stranger's handshake goes to the background first, because it
+    /// may take much CPU time.
+    fn defers(&self, recv: &mut Recv, is_urgent: bool) -> bool {
+        let handshakes = recv.handshake_until.is_some() && self.conn.origin == Origin::Accepted;
+        recv.deferred = handshakes && !is_urgent && !recv.deferred;
+        recv.deferred
+    }
+
+    /// Counts the connection under the address that a layer has named. If that has too many, the
+    /// connection ends.
+    fn rename(&self, recv: &mut Recv) {
+        let (peer, client) = (&self.conn.peer, self.conn.client_addr());
+        if let Some(admissions) = &self.conn.protocol().options().admissions
+            && let Err(limit) = admissions.rename(peer, client)
+        {
+            self.conn.count(Counter::ConnectionsRefusedLimit, 1);
+            let text = format!("{client} has max_connections_per_address {limit} already");
+            recv.ending = Some(Ending::Close(CloseReason::ByLayer(text.into())));
+        }
+    }
+
+    /// Handles the end of the last layer's handshake.
+    fn layers_ready(&self, recv: &mut Recv) {
+        self.end_handshake(recv);
+        self.conn.count(Counter::HandshakesCompleted, 1);
+        if recv.stage != Stage::Handshaking {
+            if self.conn.phase() == Phase::HalfClosing {
+                self.conn.end_stream();
+            }
+            self.conn.notify_recv(NOTIFIED);
+            return;
+        }
+        self.open(recv);
+        let later = mem::take(&mut recv.later);
+        if !later.is_empty() {
+            self.conn.notify_recv(later);
+        }
+    }
+
     fn open(&self, recv: &mut Recv) {
         recv.stage = Stage::Open;
+        recv.unopened = false;
         if self.conn.advance(Phase::Open) == Phase::HalfClosing {
-            self.conn.tell_when_flushed();
+            self.conn.end_stream();
         }
         self.drain_if_late(recv);
         let protocol = Arc::clone(self.conn.protocol());
@@ -552,14 +680,16 @@ impl Round<'_> {
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
-            if self.conn.is_paused() {
+            // A handshake goes on: without its end, the user could not resume.
+            let opened = recv.stage == Stage::Open;
+            if opened && self.conn.is_paused() {
                 self.set_paused(recv, true);
                 if recv.hung_up {
                     self.look_for_reset(recv);
                 }
                 return Next::Paused;
             }
-            if self.is_full(recv) {
+            if opened && self.is_full(recv) {
                 recv.full = true;
                 // If the backlog is low again already, the mark comes back at once.
                 self.set_paused(recv, true);
@@ -576,14 +706,23 @@ impl Round<'_> {
                 return next;
             }
             // Small requests cost more work than their bytes say, so time limits the turn too.
-            if self.received >= budget
-                || self.received > 0
-                    && clock::now().saturating_duration_since(context.lap.now) >= turn
+            let taken = self.taken();
+            if taken >= budget
+                || taken > 0 && clock::now().saturating_duration_since(context.lap.now) >= turn
             {
                 return Next::Requeue;
             }
+            if mem::take(&mut recv.undecoded) {
+                self.decode(recv, &[]);
+                continue;
+            }
             let most = if in_pieces { PIECE } else { usize::MAX };
-            let (asked, received) = match self.recv_and_deliver(recv, context, most) {
+            let arrived = if self.conn.is_layered() {
+                self.recv_and_decode(recv, context, most)
+            } else {
+                self.recv_and_deliver(recv, context, most)
+            };
+            let (asked, received) = match arrived {
                 Ok(counts) => counts,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Rest,
                 Err(error) => {
@@ -601,7 +740,7 @@ impl Round<'_> {
             // If fewer bytes came than asked for, the socket is empty and the next arrival is an
             // edge. Not so if the socket has hung up: that edge may have been the one handled now.
             // Nor if something else cut the receive short.
-            if received.bytes < asked && !received.cut && !recv.hung_up {
+            if received.bytes < asked && !received.cut && !recv.hung_up && !recv.undecoded {
                 return Next::Rest;
             }
         }
@@ -648,6 +787,14 @@ impl Round<'_> {
         if bytes == 0 {
             return Ok((asked, arrived));
         }
+        self.heard(recv, context, bytes);
+        self.received += bytes;
+        self.deliver(recv, (!own).then(|| &context.read_buf[..partial + bytes]), received);
+        Ok((asked, arrived))
+    }
+
+    /// Notes that bytes have come.
+    fn heard(&mut self, recv: &mut Recv, context: &WorkerContext<'_>, bytes: usize) {
         recv.heard_at = Some(context.lap.now);
         if recv.silent_until.take().is_some() {
             self.first = true;
@@ -656,13 +803,64 @@ impl Round<'_> {
                 self.conn.arm(idle_until);
             }
         }
-        self.received += bytes;
         if !mem::replace(&mut self.timed, true) && self.observed {
             self.first_at = Some(self.conn.group.note_received(context));
         }
         self.conn.count(Counter::BytesReceived, bytes as u64);
-        self.deliver(recv, (!own).then(|| &context.read_buf[..partial + bytes]), received);
+    }
+
+    /// Receives once for the layers, and delivers the bytes that they decode.
+    fn recv_and_decode(
+        &mut self,
+        recv: &mut Recv,
+        context: &mut WorkerContext<'_>,
+        most: usize,
+    ) -> io::Result<(usize, Received)> {
+        self.conn.count(Counter::RecvCalls, 1);
+        let asked = context.read_buf.len().min(most);
+        let space = &mut context.read_buf[..asked];
+        let arrived = socket::recv(self.conn.fd(), self.conn.family, space)?;
+        if arrived.bytes > 0 {
+            self.heard(recv, context, arrived.bytes);
+            self.encoded += arrived.bytes;
+            self.decode(recv, &context.read_buf[..arrived.bytes]);
+        }
         Ok((asked, arrived))
+    }
+
+    /// Passes bytes through the layers, behind those that they keep. Delivers the bytes that they decode.
+    fn decode(&mut self, recv: &mut Recv, raw: &[u8]) {
+        let (before, len) = (recv.buf.capacity(), recv.buf.bytes().len());
+        let pass = self.conn.receive_layered(self.connection, raw, recv.buf.tail());
+        let decoded = recv.buf.bytes().len() - len;
+        recv.undecoded = pass.again;
+        recv.partial = pass.left > 0;
+        self.timed = true;
+        self.account(recv, before);
+        if pass.named {
+            self.rename(recv);
+        }
+        if pass.ready && recv.ending.is_none() {
+            self.layers_ready(recv);
+        }
+        if recv.stage == Stage::Open && recv.ending.is_none() {
+            if decoded > 0 && !self.conn.is_paused() {
+                self.received += decoded;
+                self.deliver(recv, None, received);
+            } else {
+                self.time_frame(recv, false);
+            }
+        }
+        if recv.ending.is_some() || !recv.stage.reads() {
+            return;
+        }
+        if let Some(reason) = pass.error {
+            recv.ending = Some(Ending::Close(reason));
+        } else if pass.ended && !recv.ended {
+            recv.ending = Some(Ending::EndOfStream);
+        } else {
+            self.check_left_over(recv, pass.left);
+        }
     }
 
     /// Calls the protocol once with all unconsumed bytes. They are in `elsewhere`, after a copy of
@@ -675,14 +873,24 @@ impl Round<'_> {
         let bytes = elsewhere.unwrap_or_else(|| buf.bytes());
         let mut input = Input::new(bytes, announced, recv.aside_until);
         let result = self.call(handler, |handler, conn| call(handler, conn, &mut input));
-        let (consumed, needed, left) = (input.consumed(), input.needed(), input.len());
+        let (mut consumed, needed, left) = (input.consumed(), input.needed(), input.len());
         recv.aside_until = input.aside_until();
+        let cut = input.is_cut();
+        if cut {
+            self.conn.feed_top(&bytes[consumed..]);
+            consumed = bytes.len();
+        }
         match elsewhere {
             None => buf.consume(consumed, needed, first_size),
             Some(bytes) if consumed == 0 => buf.append(&bytes[partial..], needed, first_size),
             Some(bytes) => buf.replace(&bytes[consumed..], needed, first_size),
         }
         self.account(recv, before);
+        if cut {
+            self.begin_handshake(recv);
+            recv.undecoded = true;
+            self.conn.notify_recv(READABLE);
+        }
         if consumed > 0 {
             recv.frame_excuse = Excuse::default();
         }
@@ -741,7 +949,10 @@ impl Round<'_> {
     pub(super) fn time_frame(&self, recv: &mut Recv, begun: bool) {
         // Input that was set aside is a whole frame, or follows one. The peer of a paused connection
         // cannot complete a frame.
-        if recv.buf.is_empty() || recv.aside_until.is_some() || self.conn.is_paused() {
+        if recv.buf.is_empty() && !recv.partial
+            || recv.aside_until.is_some()
+            || self.conn.is_paused()
+        {
             recv.frame_until = None;
             recv.frame_late = false;
         } else if begun || recv.frame_until.is_none() && !recv.frame_late {

@@ -69,7 +69,7 @@ pub(super) struct Outbound {
 }
 
 /// Bytes that wait after a sender has left some in the inbox.
-struct Left {
+pub(super) struct Left {
     /// Length of the inbox.
     len: usize,
     /// Length of backlog and inbox.
@@ -101,15 +101,19 @@ impl Conn {
         if pieces.is_empty() {
             return Sent::Sent;
         }
-        let Some(inbox) = conn.leave_in_inbox(pieces, true) else { return Sent::Closed };
+        conn.leave_in_inbox(pieces, true).map_or(Sent::Closed, |left| conn.send_inbox(left))
+    }
+
+    /// Sends the inbox, or holds it while this thread holds a cork.
+    pub(super) fn send_inbox(self: &Arc<Self>, left: Left) -> Sent {
         // Held bytes leave before they would cost the connection its life.
-        if inbox.len >= cork::FULL || conn.over_budget(inbox.total).is_some() {
-            conn.mark_send(INBOX);
-            conn.keep_budget(conn.group.usage().buffered_bytes());
+        if !cork::is_corked() || left.len >= cork::FULL || self.over_budget(left.total).is_some() {
+            self.mark_send(INBOX);
+            self.keep_budget(self.group.usage().buffered_bytes());
         } else {
-            cork::hold(conn);
+            cork::hold(self);
         }
-        conn.answer(inbox.pending)
+        self.answer(left.pending)
     }
 
     /// Sends the bytes that a cork left in the inbox.
@@ -145,7 +149,7 @@ impl Conn {
 
     /// Result for a sender whose bytes the socket has taken, or whose bytes were among `waiting`
     /// bytes.
-    fn answer(&self, waiting: usize) -> Sent {
+    pub(super) fn answer(&self, waiting: usize) -> Sent {
         // Acquire: pairs with `note_pending`. Dropped bytes are no longer counted, but then the
         // phase was already `Shut`.
         match self.pending.load(Ordering::Acquire) {
@@ -157,6 +161,23 @@ impl Conn {
 
     /// Leaves bytes to the next turn. Returns `None` if no turn will follow.
     fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) -> Option<Left> {
+        self.leave(pieces.len(), corked, |inbox| {
+            pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
+        })
+    }
+
+    /// The same, for bytes that all later senders must find.
+    pub(super) fn leave_chunk_in_inbox(&self, chunk: Vec<u8>) -> Option<Left> {
+        self.leave(chunk.len(), true, |inbox| {
+            if inbox.is_empty() {
+                *inbox = chunk;
+            } else {
+                inbox.extend_from_slice(&chunk);
+            }
+        })
+    }
+
+    fn leave(&self, len: usize, corked: bool, add: impl FnOnce(&mut Vec<u8>)) -> Option<Left> {
         let mut inbox = lock(&self.inbox);
         // Checked under the lock, as in `shut_if_empty`: bytes left before the end are sent before
         // it.
@@ -168,8 +189,8 @@ impl Conn {
             // bytes.
             self.corked.store(true, Ordering::Release);
         }
-        pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
-        let total = self.note_pending(0, pieces.len());
+        add(&mut inbox);
+        let total = self.note_pending(0, len);
         Some(Left { len: inbox.len(), pending: self.pending.load(Ordering::Relaxed), total })
     }
 
@@ -418,7 +439,7 @@ impl Conn {
     }
 
     /// Updates the sums. Returns the number of bytes that the runtime buffers in total.
-    fn note_pending(&self, before: usize, after: usize) -> usize {
+    pub(super) fn note_pending(&self, before: usize, after: usize) -> usize {
         // Release: pairs with `answer`.
         self.pending.fetch_add(after.wrapping_sub(before), Ordering::Release);
         self.group.usage().buffer_changed(before, after)
@@ -426,7 +447,7 @@ impl Conn {
 
     /// Ends the connection if it exceeds its share of the runtime's budget. Must not be called
     /// under a lock.
-    fn keep_budget(self: &Arc<Self>, bytes: usize) {
+    pub(super) fn keep_budget(self: &Arc<Self>, bytes: usize) {
         if let Some(reason) = self.over_budget(bytes) {
             self.break_off(reason);
         }

@@ -37,7 +37,7 @@ impl PendingLogin {
     pub(super) fn admit<S: Service>(server_conn: &Arc<ServerConn<S>>) -> Result<Self, Close> {
         let conn = &server_conn.conn;
         let config = conn.config();
-        let from = PeerHost::from(conn.net.peer_addr());
+        let from = PeerHost::from(conn.net.client_addr());
         let limits = LoginLimits::from(config);
         let admitted =
             server_conn.server.logins.begin(from, conn.net.clone(), &limits, clock::now());
@@ -130,7 +130,7 @@ impl<S: Service> Reader<S> {
             let step = login.handshake.refused(AuthError::denied());
             return self.go_on(session, step);
         }
-        let address = conn.net.peer_addr();
+        let address = conn.net.client_addr();
         match self.server_conn.server.service.authenticate(&Login::new(claim, address)) {
             Err(error) => {
                 login.place.note_failure(&limits, clock::now());

@@ -8,6 +8,7 @@ mod descriptors;
 mod flow;
 mod frames;
 mod ipv6;
+mod layers;
 mod limits;
 mod listeners;
 mod many;
