@@ -54,6 +54,8 @@ mod receive;
 mod send_queue;
 #[cfg(feature = "internal")]
 mod simulated;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
 pub use admissions::ListenerStats;
@@ -68,6 +70,8 @@ pub use listener::{ListenError, Listener};
 pub use options::{ConnectOptions, FullBacklog, ListenOptions};
 pub use read_buf::Input;
 pub use send_queue::Sent;
+#[cfg(feature = "tls")]
+pub use tls::{TlsClient, TlsInfo, TlsServer};
 
 pub(crate) use cork::{Cork, FULL, Held, OLD, flush_corked, is_corked};
 #[cfg(all(test, feature = "internal"))]

@@ -16,6 +16,8 @@ mod options;
 mod reuse;
 mod send;
 mod status;
+#[cfg(feature = "tls")]
+mod tls;
 
 #[global_allocator]
 static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;
