@@ -131,9 +131,12 @@
 //!
 //! `serde`: [`Config`] is read from config files and written to them, see [`guide::tuning`].
 //!
+//! `tls`: TLS for accepted and outgoing connections, with `rustls`, see
+//! [`TlsServer`](net::TlsServer).
+//!
 //! # What it does not do
 //!
-//! No async, no TLS, no other system than Linux, no signals, no printing, no process exit. It writes
+//! No async, no other system than Linux, no signals, no printing, no process exit. It writes
 //! log events through `tracing` and leaves collecting them to you.
 
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom, target_os = "linux"))))]

@@ -21,6 +21,8 @@ pub fn status_request(bytes: &[u8]) -> Result<Option<(usize, &str)>, &'static st
     let request = crate::status::http::parse(bytes).map_err(|refusal| refusal.0)?;
     Ok(request.map(|request| (request.length, request.path)))
 }
+#[cfg(all(feature = "tls", target_os = "linux"))]
+pub use crate::net::tls::TlsPieces;
 
 /// Applies operations of two bytes each to a pool's backend and to its naive twin.
 ///

@@ -275,6 +275,12 @@ impl Conn {
         self.layers.get().and_then(|layers| layers.client.get()).unwrap_or(&self.peer)
     }
 
+    /// Returns true if bytes pass through layers.
+    pub(super) fn is_layered(&self) -> bool {
+        // Acquire: pairs with the Release of the thread that changed it.
+        self.layered.load(Ordering::Acquire)
+    }
+
     /// Returns true while the user has paused reading.
     pub(super) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed)

@@ -76,12 +76,6 @@ pub(super) struct Pass {
 const MOST_LAYERS: usize = 8;
 
 impl Conn {
-    /// Returns true if bytes pass through layers.
-    pub(super) fn is_layered(&self) -> bool {
-        // Acquire: pairs with the Release of the thread that changed it.
-        self.layered.load(Ordering::Acquire)
-    }
-
     /// Sends through the layers. Bytes sent before they are ready wait.
     pub(super) fn send_layered(self: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
         let joined;

@@ -55,7 +55,7 @@ mod send_queue;
 #[cfg(feature = "internal")]
 mod simulated;
 #[cfg(feature = "tls")]
-mod tls;
+pub(crate) mod tls;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
 pub use admissions::ListenerStats;

@@ -75,7 +75,7 @@ impl MakeLayer for TlsServer {
     fn make(&self, _: &Connection) -> Result<Box<dyn Layer>, Close> {
         let config = Arc::clone(&lock(&self.0));
         let tls = ServerConnection::new(config).map_err(Close::error)?;
-        Ok(Tls::new(tls.into()))
+        Ok(Box::new(Tls::from(rustls::Connection::from(tls))))
     }
 }
 
@@ -100,7 +100,7 @@ impl TlsClient {
 impl MakeLayer for TlsClient {
     fn make(&self, _: &Connection) -> Result<Box<dyn Layer>, Close> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        Ok(Tls::new(tls.map_err(Close::error)?.into()))
+        Ok(Box::new(Tls::from(rustls::Connection::from(tls.map_err(Close::error)?))))
     }
 }
 
@@ -146,6 +146,7 @@ impl TlsInfo {
 }
 
 /// Layer of one connection.
+#[derive(Debug)]
 struct Tls {
     tls: rustls::Connection,
     /// Set until the handshake is complete.
@@ -156,11 +157,34 @@ struct Tls {
     ended: bool,
 }
 
-impl Tls {
-    fn new(mut tls: rustls::Connection) -> Box<dyn Layer> {
+impl From<rustls::Connection> for Tls {
+    fn from(mut tls: rustls::Connection) -> Self {
         // Bytes are passed on at once. Those sent before the handshake wait in the connection.
         tls.set_buffer_limit(None);
-        Box::new(Self { tls, handshaking: true, kept_bytes: 0, ended: false })
+        Self { tls, handshaking: true, kept_bytes: 0, ended: false }
+    }
+}
+
+impl Tls {
+    /// Passes the whole records of `input` on.
+    fn advance(
+        &mut self,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Close> {
+        while decoded.room() > 0
+            && !self.ended
+            && let Some(size) = record_size(input.bytes())
+        {
+            let read = self.read(input.take(size), decoded);
+            // The alert, if it failed.
+            self.write(answer);
+            read?;
+            self.handshaking = self.tls.is_handshaking();
+            self.kept_bytes = if self.handshaking { self.kept_bytes + size } else { 0 };
+        }
+        Ok(())
     }
 
     /// Passes one record to `rustls`, and the bytes in it to `decoded`.
@@ -201,23 +225,13 @@ impl Layer for Tls {
         decoded: &mut Decoded<'_>,
         answer: &mut Vec<u8>,
     ) -> Result<LayerState, Close> {
-        while decoded.room() > 0
-            && !self.ended
-            && let Some(size) = record_size(input.bytes())
-        {
-            if self.handshaking {
-                self.kept_bytes += size;
-            }
-            let read = self.read(input.take(size), decoded);
-            // The alert, if it failed.
-            self.write(answer);
-            read?;
-            if self.handshaking && !self.tls.is_handshaking() {
-                (self.handshaking, self.kept_bytes) = (false, 0);
-                // A second TLS layer leaves the results of the first.
-                let _ = conn.set_extension(TlsInfo::of(&self.tls));
-            }
+        let before = self.handshaking;
+        let advanced = self.advance(input, decoded, answer);
+        if before && !self.handshaking {
+            // A second TLS layer leaves the results of the first.
+            let _ = conn.set_extension(TlsInfo::of(&self.tls));
         }
+        advanced?;
         Ok(match (self.handshaking, self.ended) {
             (true, _) => LayerState::Handshaking,
             (false, false) => LayerState::Ready,
@@ -242,6 +256,47 @@ impl Layer for Tls {
 
     fn kept_bytes(&self) -> usize {
         self.kept_bytes
+    }
+}
+
+/// The TLS of a server without a connection, which gets a stream in pieces.
+#[cfg(feature = "internal")]
+#[derive(Debug)]
+pub struct TlsPieces {
+    tls: Tls,
+    input: Vec<u8>,
+}
+
+#[cfg(feature = "internal")]
+impl TlsPieces {
+    /// Creates the server's side of one stream.
+    ///
+    /// # Errors
+    ///
+    /// The error of `rustls`.
+    pub fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        let tls = Tls::from(rustls::Connection::from(ServerConnection::new(config)?));
+        Ok(Self { tls, input: Vec::new() })
+    }
+
+    /// Decodes the next bytes. Returns true if the peer has ended its stream.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which a connection would end.
+    pub fn receive(
+        &mut self,
+        piece: &[u8],
+        decoded: &mut Vec<u8>,
+        answer: &mut Vec<u8>,
+    ) -> Result<bool, String> {
+        self.input.extend_from_slice(piece);
+        let mut input = Input::new(&self.input, 0, None);
+        let advanced = self.tls.advance(&mut input, &mut Decoded::new(decoded), answer);
+        let consumed = input.consumed();
+        self.input.drain(..consumed);
+        advanced.map_err(|Close(reason)| reason.to_string())?;
+        Ok(self.tls.ended)
     }
 }
 

@@ -8,4 +8,6 @@ mod faults;
 #[cfg(feature = "pool")]
 mod restart;
 mod stress;
+#[cfg(feature = "tls")]
+mod tls;
 mod waits;

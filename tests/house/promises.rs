@@ -223,7 +223,8 @@ fn defaults_are_told(section: &str, debug: &str, without: &[&str]) {
 #[test]
 fn each_option_of_a_client_is_on_the_page_with_its_default() {
     let options = epoll_group::client::Options::new("localhost:1", "root").password("secret");
-    defaults_are_told(OPTIONS, &format!("{options:?}"), &["address", "user", "password"]);
+    let without = ["address", "user", "password", "layers"];
+    defaults_are_told(OPTIONS, &format!("{options:?}"), &without);
 }
 
 #[test]

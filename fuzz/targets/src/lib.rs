@@ -13,6 +13,7 @@ mod message;
 mod plan;
 mod row;
 mod status;
+mod tls;
 
 pub use input::{join, keep_one_part, parts};
 
@@ -65,6 +66,15 @@ pub fn pool_ops(input: &[u8]) {
 /// Bodies of rows.
 pub fn row(input: &[u8]) {
     each_part(input, row::check);
+}
+
+/// TLS of a server, whose client's stream comes in pieces, and perhaps with one changed byte.
+///
+/// ```text
+/// part = place of the changed byte u16 LE │ its change u8, or 0 │ size of each piece u8 …
+/// ```
+pub fn tls(input: &[u8]) {
+    each_part(input, tls::check);
 }
 
 /// A server's connection against arbitrary bytes from a client, before and after a login. The server
