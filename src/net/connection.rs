@@ -74,8 +74,8 @@ impl Connection {
         &self.0.peer
     }
 
-    /// Returns the address of the client: the one that a [layer](Layer::client_addr) has named, for a peer
-    /// that is a proxy. Otherwise the address of the peer. If several layers name one, the one next to the socket counts.
+    /// Returns the address of the client: that of the peer, unless the peer is a proxy and a
+    /// [layer](Layer::client_addr) has named another. If several do, the one next to the socket counts.
     #[must_use]
     pub fn client_addr(&self) -> &Address {
         self.0.client_addr()
@@ -208,7 +208,8 @@ impl Connection {
     /// `received` may still begin, unless this is called from a callback with the connection's state.
     ///
     /// The peer is stopped by its full send buffer. Meanwhile none of the deadlines for its input run
-    /// (`first_bytes_timeout`, `frame_timeout`, `idle_timeout`). A reset is noticed, the end of its
+    /// (`first_bytes_timeout`, `frame_timeout`, `idle_timeout`). Before `opened`, the handshakes of layers
+    /// go on. A reset is noticed, the end of its
     /// stream is not. A drain waits for the input that had arrived.
     pub fn pause_reads(&self) {
         self.0.pause(true);

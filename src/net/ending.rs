@@ -277,10 +277,15 @@ impl Round<'_> {
             self.finish(recv, Some(reason));
             return;
         }
-        if recv.handshake_until.is_some_and(|until| until <= now) {
-            let reason = CloseReason::HandshakeTimeout(self.conn.handshake_timeout());
-            self.finish(recv, Some(reason));
-            return;
+        if let Some(until) = recv.handshake_until.filter(|until| *until <= now) {
+            let limit = self.conn.handshake_timeout();
+            // This runtime was late too, so the peer had no full chance.
+            if !recv.frame_excuse.covers(until, now) {
+                self.finish(recv, Some(CloseReason::HandshakeTimeout(limit)));
+                return;
+            }
+            recv.handshake_until = Some(now + limit);
+            self.conn.arm(now + limit);
         }
         match self.idle_until(recv, now) {
             Some(until) if until > now => self.conn.arm(until),

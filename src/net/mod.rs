@@ -1,6 +1,6 @@
 //! Connections: received bytes, sent bytes, and the errors of sockets.
 //!
-//! A layer above a socket is a [`Protocol`]; a socket is a [`Connection`]. When bytes have arrived,
+//! A socket is a [`Connection`], and a [`Protocol`] gives its bytes a meaning. When bytes have arrived,
 //! a free worker calls the protocol. The calls for one connection never overlap. The protocol
 //! answers by [`Connection::send`], from that call or from any other thread.
 //!
@@ -10,6 +10,8 @@
 //!               └──────────── reset, time-out, cut ────────────▶┘ holder, as a task
 //! ```
 //!
+//! * **Layers.** TLS, or a header in front of the stream, is a [`Layer`] between the socket and the protocol.
+//!   A connection is `Opening` until its layers are ready.
 //! * **Half-close.** The last requests of a peer that finishes sending (`shutdown(SHUT_WR)`) are
 //!   answered. [`Protocol::ended`] decides. By default the connection ends when all bytes have
 //!   left.
@@ -81,7 +83,7 @@ pub(crate) use simulated::Served;
 
 pub use crate::runtime::Turn;
 
-/// Layer above a socket: the code that gives bytes a meaning.
+/// Code that gives the bytes of connections a meaning.
 ///
 /// One value serves all connections of a listener, from many threads. The data of one connection is
 /// its `State`. For one connection, calls never overlap. If a call blocks, it delays only its own

@@ -714,7 +714,10 @@ impl Round<'_> {
             }
             if mem::take(&mut recv.undecoded) {
                 self.decode(recv, &[]);
-                continue;
+                match recv.stops() {
+                    Some(next) => return next,
+                    None => continue,
+                }
             }
             let most = if in_pieces { PIECE } else { usize::MAX };
             let arrived = if self.conn.is_layered() {
@@ -848,6 +851,7 @@ impl Round<'_> {
                 self.received += decoded;
                 self.deliver(recv, None, received);
             } else {
+                recv.again |= decoded > 0;
                 self.time_frame(recv, false);
             }
         }
@@ -856,7 +860,10 @@ impl Round<'_> {
         }
         if let Some(reason) = pass.error {
             recv.ending = Some(Ending::Close(reason));
-        } else if pass.ended && !recv.ended {
+        } else if pass.ended && recv.again {
+            // The protocol gets the bytes first, when the user resumes.
+            recv.undecoded = true;
+        } else if pass.ended {
             recv.ending = Some(Ending::EndOfStream);
         } else {
             self.check_left_over(recv, pass.left);

@@ -250,8 +250,15 @@ enum Call {
 /// Reports its calls.
 struct Probe {
     calls: mpsc::Sender<Call>,
-    /// Pauses reading in each `received`.
-    pauses: bool,
+    pauses: Pauses,
+}
+
+/// Callback that pauses reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pauses {
+    Never,
+    InOpened,
+    InReceived,
 }
 
 type Calls = mpsc::Receiver<Call>;
@@ -259,7 +266,7 @@ type Calls = mpsc::Receiver<Call>;
 impl Probe {
     fn new() -> (Self, Calls) {
         let (calls, called) = mpsc::channel();
-        (Self { calls, pauses: false }, called)
+        (Self { calls, pauses: Pauses::Never }, called)
     }
 
     fn tell(&self, call: Call) {
@@ -271,12 +278,15 @@ impl Protocol for Probe {
     type State = ();
 
     fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        if self.pauses == Pauses::InOpened {
+            conn.pause_reads();
+        }
         self.tell(Call::Opened(conn.clone()));
         Ok(())
     }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
-        if self.pauses {
+        if self.pauses == Pauses::InReceived {
             conn.pause_reads();
         }
         self.tell(Call::Received(input.take_all().to_vec()));
@@ -652,7 +662,7 @@ fn a_paused_connection_decodes_no_more_and_goes_on_without_input() {
     let produced = Arc::new(AtomicUsize::new(0));
     let runtime = start(config());
     let (mut probe, calls) = Probe::new();
-    probe.pauses = true;
+    probe.pauses = Pauses::InReceived;
     let counts = Arc::clone(&produced);
     let options = ListenOptions::new().layer(move |_: &Connection| {
         let produced = Arc::clone(&counts);
@@ -704,6 +714,26 @@ fn a_pause_stops_records_and_resume_brings_them() {
     conn.resume_reads();
     let rest = received(&calls, 5001 - before);
     assert!(rest.ends_with(&pattern(5000)));
+}
+
+#[test]
+fn bytes_that_wait_for_a_resume_come_before_the_end_behind_them() {
+    let runtime = start(config());
+    let (mut probe, calls) = Probe::new();
+    probe.pauses = Pauses::InOpened;
+    let listener = listen(&runtime, &[7], probe);
+    let mut foreign = Foreign::new(peer(&listener), &[7]);
+    let mut all = foreign.hellos();
+    all.extend(foreign.seal(1, b"last"));
+    foreign.seals[0].record(b"", &mut all);
+    foreign.peer.send(&all);
+    let conn = opened(&calls);
+    eventually(LONG, || runtime.stats().paused_connections == 1);
+    assert!(calls.try_recv().is_err(), "reading is paused");
+    conn.resume_reads();
+    assert_eq!(received(&calls, 4), b"last");
+    assert!(matches!(next(&calls), Call::Ended));
+    assert_eq!(closed(&calls), "the peer finished");
 }
 
 #[test]
