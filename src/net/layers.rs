@@ -240,7 +240,7 @@ impl Conn {
     }
 
     /// Runs `code` under the lock, and sends the bytes that it encodes. Returns its result, unless it
-    /// panicked, and the result of the send.
+    /// panicked, and the result of the send, unless there are no such bytes.
     fn with_layers<R>(
         self: &Arc<Self>,
         code: impl FnOnce(&mut Stack, &mut Vec<u8>) -> R,
@@ -250,10 +250,12 @@ impl Conn {
         let mut encoded = Vec::new();
         let was_finished = stack.finished;
         let result = guard(&self.group, "layer", || code(&mut stack, &mut encoded));
-        let left = if encoded.is_empty() || was_finished {
+        let left = if encoded.is_empty() {
             None
+        } else if was_finished {
+            Some(None)
         } else {
-            self.leave_chunk_in_inbox(encoded)
+            Some(self.leave_chunk_in_inbox(encoded))
         };
         let kept = stack.kept_bytes();
         let before = mem::replace(&mut stack.counted, kept);
@@ -274,7 +276,8 @@ impl Conn {
                 self.break_off(CloseReason::MemoryBudget { own, bytes, limit });
             }
         }
-        (result, left.map(|left| self.send_inbox(left)))
+        let send = |left: Option<_>| left.map_or(Sent::Closed, |left| self.send_inbox(left));
+        (result, left.map(send))
     }
 }
 
