@@ -170,7 +170,7 @@ impl Recv {
     /// Returns the next step if no receive is allowed: the connection ends, or the protocol has no
     /// room.
     const fn stops(&self) -> Option<Next> {
-        if self.ending.is_some() || !self.stage.reads() {
+        if self.ending.is_some() {
             Some(Next::Rest)
         } else if self.aside_until.is_some() {
             Some(Next::Paused)
@@ -254,7 +254,7 @@ pub(super) fn run<'a>(
     for rounds in 1.. {
         let marks = running.take_marks();
         let next = round.turn(&mut running, marks, context);
-        let over = rounds >= ROUNDS || round.taken() >= conn.group.config().read_budget_bytes;
+        let over = rounds >= ROUNDS || round.received >= conn.group.config().read_budget_bytes;
         if next == Next::Requeue {
             round.hold();
             running.mark(READABLE);
@@ -325,11 +325,6 @@ pub(super) struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Returns the number of bytes that count against the budget of the turn.
-    fn taken(&self) -> usize {
-        self.received.max(self.encoded)
-    }
-
     /// Takes a hold before the Runner is given up. Another worker may then receive, even the end of
     /// the stream. The end must wait until the bytes received here have been released.
     fn hold(&self) {
@@ -481,7 +476,7 @@ impl Round<'_> {
 
     /// Notes that the user has paused a connection that has no input.
     fn note_pause(&self, recv: &mut Recv, next: Next) {
-        if next == Next::Rest && recv.stage == Stage::Open && self.conn.is_paused() {
+        if next == Next::Rest && self.conn.is_paused() && recv.stage == Stage::Open {
             self.set_paused(recv, true);
         }
     }
@@ -572,6 +567,7 @@ impl Round<'_> {
     }
 
     /// Begins to serve an established connection: with the handshakes of its layers if it has some.
+    #[inline(never)]
     fn begin(&mut self, recv: &mut Recv) {
         if !self.conn.is_layered() {
             self.open(recv);
@@ -615,8 +611,10 @@ impl Round<'_> {
     /// Returns true if the next step of a stranger's handshake goes to the background first, because it
     /// may take much CPU time.
     fn defers(&self, recv: &mut Recv, is_urgent: bool) -> bool {
-        let handshakes = recv.handshake_until.is_some() && self.conn.origin == Origin::Accepted;
-        recv.deferred = handshakes && !is_urgent && !recv.deferred;
+        if recv.handshake_until.is_none() || self.conn.origin == Origin::Outgoing {
+            return false;
+        }
+        recv.deferred = !is_urgent && !recv.deferred;
         recv.deferred
     }
 
@@ -673,23 +671,20 @@ impl Round<'_> {
     /// Receives and delivers until the socket is empty, the budget or the time is spent, or the
     /// backlog is high.
     fn receive(&mut self, recv: &mut Recv, context: &mut WorkerContext<'_>) -> Next {
-        let config = self.conn.group.config();
-        let budget = config.read_budget_bytes;
         // A connection that counted as quick has other work queued after it.
         let in_pieces = self.in_pieces(context);
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
             // A handshake goes on: without its end, the user could not resume.
-            let opened = recv.stage == Stage::Open;
-            if opened && self.conn.is_paused() {
+            if self.conn.is_paused() && recv.stage == Stage::Open {
                 self.set_paused(recv, true);
                 if recv.hung_up {
                     self.look_for_reset(recv);
                 }
                 return Next::Paused;
             }
-            if opened && self.is_full(recv) {
+            if self.is_full(recv) && recv.stage == Stage::Open {
                 recv.full = true;
                 // If the backlog is low again already, the mark comes back at once.
                 self.set_paused(recv, true);
@@ -705,23 +700,19 @@ impl Round<'_> {
             if let Some(next) = recv.stops() {
                 return next;
             }
-            // Small requests cost more work than their bytes say, so time limits the turn too.
-            let taken = self.taken();
-            if taken >= budget
-                || taken > 0 && clock::now().saturating_duration_since(context.lap.now) >= turn
-            {
+            if self.is_spent(self.received, turn, context) {
                 return Next::Requeue;
-            }
-            if mem::take(&mut recv.undecoded) {
-                self.decode(recv, &[]);
-                match recv.stops() {
-                    Some(next) => return next,
-                    None => continue,
-                }
             }
             let most = if in_pieces { PIECE } else { usize::MAX };
             let arrived = if self.conn.is_layered() {
-                self.recv_and_decode(recv, context, most)
+                if self.is_spent(self.encoded, turn, context) {
+                    return Next::Requeue;
+                }
+                let arrived = self.recv_and_decode(recv, context, most);
+                if !recv.stage.reads() {
+                    return Next::Rest;
+                }
+                arrived
             } else {
                 self.recv_and_deliver(recv, context, most)
             };
@@ -743,10 +734,17 @@ impl Round<'_> {
             // If fewer bytes came than asked for, the socket is empty and the next arrival is an
             // edge. Not so if the socket has hung up: that edge may have been the one handled now.
             // Nor if something else cut the receive short.
-            if received.bytes < asked && !received.cut && !recv.hung_up && !recv.undecoded {
+            if received.bytes < asked && !received.cut && !recv.hung_up {
                 return Next::Rest;
             }
         }
+    }
+
+    /// Returns true if so many bytes, or the time since the first of them, end the turn.
+    fn is_spent(&self, bytes: usize, turn: Duration, context: &WorkerContext<'_>) -> bool {
+        // Small requests cost more work than their bytes say, so time limits the turn too.
+        bytes >= self.conn.group.config().read_budget_bytes
+            || bytes > 0 && clock::now().saturating_duration_since(context.lap.now) >= turn
     }
 
     /// Returns true if the turn must end in time, whatever arrives.
@@ -797,6 +795,7 @@ impl Round<'_> {
     }
 
     /// Notes that bytes have come.
+    #[inline(always)]
     fn heard(&mut self, recv: &mut Recv, context: &WorkerContext<'_>, bytes: usize) {
         recv.heard_at = Some(context.lap.now);
         if recv.silent_until.take().is_some() {
@@ -812,26 +811,34 @@ impl Round<'_> {
         self.conn.count(Counter::BytesReceived, bytes as u64);
     }
 
-    /// Receives once for the layers, and delivers the bytes that they decode.
+    /// Receives once for the layers, unless they have more to decode, and delivers the bytes that they decode.
+    #[inline(never)]
     fn recv_and_decode(
         &mut self,
         recv: &mut Recv,
         context: &mut WorkerContext<'_>,
         most: usize,
     ) -> io::Result<(usize, Received)> {
-        self.conn.count(Counter::RecvCalls, 1);
         let asked = context.read_buf.len().min(most);
+        // The rest of the last receive goes first. Counted as cut, so that the next one follows.
+        if mem::take(&mut recv.undecoded) {
+            self.decode(recv, &[]);
+            return Ok((asked, Received { bytes: asked, cut: true }));
+        }
+        self.conn.count(Counter::RecvCalls, 1);
         let space = &mut context.read_buf[..asked];
-        let arrived = socket::recv(self.conn.fd(), self.conn.family, space)?;
+        let mut arrived = socket::recv(self.conn.fd(), self.conn.family, space)?;
         if arrived.bytes > 0 {
             self.heard(recv, context, arrived.bytes);
             self.encoded += arrived.bytes;
             self.decode(recv, &context.read_buf[..arrived.bytes]);
+            arrived.cut |= recv.undecoded;
         }
         Ok((asked, arrived))
     }
 
     /// Passes bytes through the layers, behind those that they keep. Delivers the bytes that they decode.
+    #[inline(never)]
     fn decode(&mut self, recv: &mut Recv, raw: &[u8]) {
         let (before, len) = (recv.buf.capacity(), recv.buf.bytes().len());
         let pass = self.conn.receive_layered(self.connection, raw, recv.buf.tail());
@@ -953,6 +960,7 @@ impl Round<'_> {
     }
 
     /// Sets the deadline of an unconsumed frame. If `begun`, its time begins now.
+    #[inline(always)]
     pub(super) fn time_frame(&self, recv: &mut Recv, begun: bool) {
         // Input that was set aside is a whole frame, or follows one. The peer of a paused connection
         // cannot complete a frame.
@@ -971,6 +979,7 @@ impl Round<'_> {
     }
 
     /// Updates the sum of buffer sizes and arms the timer that frees a large buffer.
+    #[inline(always)]
     fn account(&self, recv: &mut Recv, before: usize) {
         let config = self.conn.group.config();
         let after = recv.buf.capacity();
