@@ -20,6 +20,7 @@
 //! * [`programs`]: the example programs and their commands
 //! * [`glossary`]: the terms of the crate, a line each
 //! * [`from_tokio`]: the counterparts of what a program does with tokio
+//! * [`async`](mod@async): the crate beside tokio, and values that pass both ways
 //! * [`embedding`]: the crate in a host with threads, signals and a runtime of its own
 #![allow(clippy::doc_markdown, reason = "prose")]
 
@@ -74,6 +75,9 @@ pub mod glossary {}
 
 #[doc = include_str!("from_tokio.md")]
 pub mod from_tokio {}
+
+#[doc = include_str!("async.md")]
+pub mod r#async {}
 
 #[doc = include_str!("embedding.md")]
 pub mod embedding {}
