@@ -17,7 +17,7 @@ use super::send_queue::{Outbound, TellDrained};
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
-use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::runner::{Bell, Marks, Runner, Running};
 use crate::sync::shim::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -42,6 +42,8 @@ pub(super) struct Conn {
     class: AtomicU8,
     /// Each hold of it is a request in progress beyond `received`.
     pub(super) recv: Runner<Recv>,
+    /// Wakes a callback that waits for bytes.
+    pub(super) bell: Bell,
     pub(super) send: Runner<Outbound>,
     /// Bytes of senders that found another sender at work, or that hold a cork.
     pub(super) inbox: Mutex<Vec<u8>>,
@@ -149,6 +151,7 @@ impl Conn {
             phase: AtomicU8::new(Phase::Opening as u8),
             class: AtomicU8::new(class as u8),
             recv: Runner::new(recv),
+            bell: Bell::new(),
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(Vec::new()),
             corked: AtomicBool::new(false),
@@ -321,9 +324,14 @@ impl Conn {
         self.group.count(counter, n);
     }
 
+    /// Leaves marks for the receiving side. Returns the right to run if it does not run.
+    fn leave_marks(&self, marks: Marks) -> Option<Running<'_, Recv>> {
+        self.recv.notify_or_wake(marks, &self.bell)
+    }
+
     /// Leaves marks for the receiving side. If it does not run, it runs as a task.
     pub(super) fn notify_recv(&self, marks: Marks) {
-        if let Some(running) = self.recv.notify(marks) {
+        if let Some(running) = self.leave_marks(marks) {
             self.schedule(running);
         }
     }
@@ -331,7 +339,7 @@ impl Conn {
     /// Leaves marks for the receiving side. If that is at work, a callback may wait for `drained`, which
     /// only a worker beside it can call.
     pub(super) fn notify_recv_and_callback(self: &Arc<Self>, marks: Marks) {
-        match self.recv.notify(marks) {
+        match self.leave_marks(marks) {
             Some(running) => self.schedule(running),
             None => self.group.queue_drop(TellDrained(Arc::clone(self))),
         }
@@ -431,7 +439,7 @@ impl Source for Connection {
         if marks.is_empty() {
             return;
         }
-        if let Some(running) = conn.recv.notify(marks) {
+        if let Some(running) = conn.leave_marks(marks) {
             let _serving = Serving::begin(conn.origin);
             receive::run(self, running, context);
         }
@@ -452,7 +460,7 @@ impl Source for Connection {
             // A handler that outlives the drain learns of it from `is_closed` and `send`.
             conn.advance_to_closing();
         }
-        let queued = conn.recv.notify(marks).map(Running::queue).is_some();
+        let queued = conn.leave_marks(marks).map(Running::queue).is_some();
         if !queued && marks.has(CUT) {
             conn.group.queue_drop(TellDrained(Arc::clone(conn)));
         }

@@ -199,6 +199,19 @@ impl Connection {
         self.0.phase() >= Phase::Closing
     }
 
+    /// Asks the system if the peer is still there. A handler that computes for long looks at it now and
+    /// then, and stops when its result has become useless. If the system call fails, the peer counts as
+    /// connected.
+    #[must_use]
+    pub fn peer_state(&self) -> PeerState {
+        match socket::hang_ups(self.0.fd()) {
+            _ if self.0.phase() == Phase::Closed => PeerState::Gone,
+            Ok((_, true)) => PeerState::Gone,
+            Ok((true, false)) => PeerState::Finished,
+            Ok((false, false)) | Err(_) => PeerState::Connected,
+        }
+    }
+
     /// Returns the group that serves the connection.
     pub(crate) fn group(&self) -> &Arc<Group> {
         &self.0.group
@@ -301,6 +314,19 @@ impl fmt::Debug for Connection {
             .field("pending_bytes", &self.pending_bytes())
             .finish_non_exhaustive()
     }
+}
+
+/// State of a connection's peer, see [`Connection::peer_state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerState {
+    /// Neither of the others. A peer that vanished silently counts as connected until
+    /// `tcp_keep_alive` or a send detects it.
+    Connected,
+    /// The peer has finished sending. It may still read, or it has closed the connection.
+    Finished,
+    /// The connection is broken, or closed in both directions.
+    Gone,
 }
 
 /// Guard of a request in progress, see [`Connection::hold`].

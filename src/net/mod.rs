@@ -52,6 +52,7 @@ mod options;
 mod phase;
 mod pieces;
 mod read_buf;
+mod read_more;
 mod receive;
 mod send_queue;
 #[cfg(feature = "internal")]
@@ -63,7 +64,7 @@ pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
 pub use admissions::ListenerStats;
 pub(crate) use admissions::PeerHost;
 pub use close::{Close, CloseReason, HalfClose};
-pub use connection::{ConnectError, Connection, ConnectionId, Hold};
+pub use connection::{ConnectError, Connection, ConnectionId, Hold, PeerState};
 pub use cork::together;
 #[cfg(feature = "client")]
 pub(crate) use layer::Makers;
@@ -71,6 +72,7 @@ pub use layer::{Decoded, Layer, LayerState, MakeLayer};
 pub use listener::{ListenError, Listener};
 pub use options::{ConnectOptions, FullBacklog, ListenOptions};
 pub use read_buf::Input;
+pub use read_more::ReadMoreError;
 pub use send_queue::Sent;
 #[cfg(feature = "tls")]
 pub use tls::{TlsClient, TlsInfo, TlsServer};
@@ -144,7 +146,8 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Called after [`Connection::notify`], on a worker. It runs also while reading is paused, and
     /// never before `opened` or after `closed`. `input` has the bytes that were left unconsumed, often
-    /// none. It may consume them; `released` follows then, as after `received`.
+    /// none. It may consume them; `released` follows then, as after `received`. Bytes that it has
+    /// [read](Input::read_more) and leaves are passed to `received`.
     ///
     /// # Errors
     ///

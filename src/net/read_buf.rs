@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use super::read_more::{ReadMore, ReadMoreError};
 use crate::sys::socket::{self, Family, Received};
 
 /// Received bytes that were not consumed yet, in order and in one slice.
@@ -12,40 +14,67 @@ use crate::sys::socket::{self, Family, Received};
 /// A protocol takes the bytes that it can use. Bytes that it leaves come again, in front of the
 /// next bytes that arrive.
 pub struct Input<'a> {
+    /// Bytes that had arrived before the call.
     bytes: &'a [u8],
+    /// Number of bytes: of `bytes`, or those that `more` keeps since the first `read_more`.
+    total: usize,
+    /// Consumed ones of them.
     consumed: usize,
+    /// Consumed ones before the last `read_more`.
+    consumed_before: usize,
     needed: usize,
     aside_until: Option<Instant>,
+    more: Option<&'a mut (dyn ReadMore + 'a)>,
+    /// Set since the first `read_more`.
+    has_read: bool,
     cut: bool,
 }
 
 impl<'a> Input<'a> {
     /// The announcements of the last call hold until they are replaced, or bytes are consumed.
     pub(super) const fn new(bytes: &'a [u8], needed: usize, aside_until: Option<Instant>) -> Self {
-        Self { bytes, consumed: 0, needed, aside_until, cut: false }
+        Self {
+            bytes,
+            total: bytes.len(),
+            consumed: 0,
+            consumed_before: 0,
+            needed,
+            aside_until,
+            more: None,
+            has_read: false,
+            cut: false,
+        }
+    }
+
+    /// Lets the callback read more.
+    pub(super) fn set_more(&mut self, more: &'a mut (dyn ReadMore + 'a)) {
+        self.more = Some(more);
     }
 
     /// Takes the unconsumed bytes out of the reach of the protocol.
     pub(super) const fn cut(&mut self) {
-        self.bytes = self.bytes.split_at(self.consumed).0;
+        self.total = self.consumed;
         self.needed = 0;
         self.cut = true;
     }
 
-    pub(super) const fn is_cut(&self) -> bool {
-        self.cut
-    }
-
     /// Returns the bytes that were not consumed yet.
     #[must_use]
-    pub fn bytes(&self) -> &'a [u8] {
-        &self.bytes[self.consumed..]
+    pub fn bytes(&self) -> &[u8] {
+        &self.all()[self.consumed..self.total]
+    }
+
+    fn all(&self) -> &[u8] {
+        match &self.more {
+            Some(more) if self.has_read => more.kept(),
+            _ => self.bytes,
+        }
     }
 
     /// Returns the number of bytes that were not consumed yet.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.bytes.len() - self.consumed
+        self.total - self.consumed
     }
 
     /// Returns true if all bytes were consumed.
@@ -56,20 +85,48 @@ impl<'a> Input<'a> {
 
     /// Consumes `count` bytes, or all if there are fewer.
     pub fn consume(&mut self, count: usize) {
-        self.take(count);
+        self.consumed += count.min(self.len());
+        self.needed = 0;
     }
 
     /// Consumes and returns `count` bytes, or all if there are fewer.
-    pub fn take(&mut self, count: usize) -> &'a [u8] {
-        let taken = &self.bytes()[..count.min(self.len())];
-        self.consumed += taken.len();
-        self.needed = 0;
-        taken
+    pub fn take(&mut self, count: usize) -> &[u8] {
+        let count = count.min(self.len());
+        self.consume(count);
+        &self.all()[self.consumed - count..self.consumed]
     }
 
     /// Consumes and returns all bytes.
-    pub fn take_all(&mut self) -> &'a [u8] {
+    pub fn take_all(&mut self) -> &[u8] {
         self.take(usize::MAX)
+    }
+
+    /// Waits for further bytes, which follow the unconsumed ones. So a protocol with a conversation in
+    /// the middle of a request, such as another step of a login, is plain code.
+    ///
+    /// The wait is [announced](crate::stall), so other threads serve the other connections. Time-outs of
+    /// the connection for its input do not run meanwhile. While reading is
+    /// [paused](super::Connection::pause_reads), no bytes come. A high backlog is no pause: the handler
+    /// decides how much it sends. The unconsumed bytes have the limits `max_allowed_packet` and
+    /// `max_buffered_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If no bytes come: see [`ReadMoreError`]. The `?` of a handler ends the connection, for the same
+    /// reason.
+    pub fn read_more(&mut self, deadline: Instant) -> Result<(), ReadMoreError> {
+        let Some(more) = self.more.as_deref_mut().filter(|_| !self.cut) else {
+            return Err(ReadMoreError::Unavailable);
+        };
+        if mem::replace(&mut self.has_read, true) {
+            more.consume(self.consumed, self.needed);
+        } else {
+            more.keep(&self.bytes[self.consumed..], self.needed);
+        }
+        self.consumed_before += mem::take(&mut self.consumed);
+        let result = more.read(deadline);
+        self.total = more.kept().len();
+        result
     }
 
     /// Announces that the unconsumed bytes belong to a frame of `total` bytes. The buffer then
@@ -86,16 +143,36 @@ impl<'a> Input<'a> {
         self.aside_until = Some(until);
     }
 
-    pub(super) const fn aside_until(&self) -> Option<Instant> {
-        self.aside_until
-    }
-
+    /// Returns the number of bytes consumed since the last `read_more`.
     pub(super) const fn consumed(&self) -> usize {
         self.consumed
     }
 
-    pub(super) const fn needed(&self) -> usize {
-        self.needed
+    /// Returns what the callback has done with the input.
+    pub(super) const fn outcome(&self) -> Outcome {
+        let Self { consumed, consumed_before, needed, aside_until, has_read, cut, .. } = *self;
+        Outcome { consumed, consumed_before, left: self.len(), needed, aside_until, has_read, cut }
+    }
+}
+
+/// Effect of a callback on its [`Input`].
+pub(super) struct Outcome {
+    /// Bytes consumed since the last `read_more`.
+    pub(super) consumed: usize,
+    /// Bytes consumed before.
+    pub(super) consumed_before: usize,
+    pub(super) left: usize,
+    pub(super) needed: usize,
+    pub(super) aside_until: Option<Instant>,
+    /// Set if `read_more` was called, so that the unconsumed bytes are kept already.
+    pub(super) has_read: bool,
+    /// Set if the unconsumed bytes are for a layer that the callback has started.
+    pub(super) cut: bool,
+}
+
+impl Outcome {
+    pub(super) const fn all_consumed(&self) -> usize {
+        self.consumed_before + self.consumed
     }
 }
 

@@ -13,9 +13,11 @@ use super::conn::{
 };
 use super::connection::Connection;
 use super::handler::Handler;
+use super::layers::Pass;
 use super::options::FullBacklog;
 use super::phase::Phase;
-use super::read_buf::{Input, ReadBuf};
+use super::read_buf::{Input, Outcome, ReadBuf};
+use super::read_more::Reader;
 use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, in_span, leaves_room};
 use crate::stats::Counter;
@@ -47,7 +49,7 @@ pub(super) struct Recv {
     /// Set while a layer keeps the beginning of a record.
     partial: bool,
     /// Set if the unconsumed bytes are to be delivered again, although none have arrived.
-    again: bool,
+    pub(super) again: bool,
     /// Set when the drain came while the connection was paused, or held and not yet established.
     pub(super) drain_later: bool,
     /// Set when the drain will end the connection with its last hold. Until then it is read.
@@ -313,7 +315,7 @@ pub(super) struct Round<'a> {
     /// Bytes delivered to the protocol.
     pub(super) received: usize,
     /// Bytes received for the layers.
-    encoded: usize,
+    pub(super) encoded: usize,
     /// Set when `received` of the protocol was called. Then the time of this run is a valid sample.
     timed: bool,
     /// Set when the peer has sent its first bytes.
@@ -522,8 +524,7 @@ impl Round<'_> {
         }
         if recv.ended {
             // No more is received, so the bytes that were kept come now.
-            self.timed = true;
-            self.received += self.deliver(recv, None, received);
+            self.deliver_again(recv, received);
         } else {
             recv.again = true;
         }
@@ -531,9 +532,21 @@ impl Round<'_> {
 
     /// Handles [`NOTIFIED`].
     fn notified(&mut self, recv: &mut Recv) {
+        let outcome =
+            self.deliver_again(recv, |handler, conn, input| handler.notified(conn, input));
+        let breaks = matches!(recv.ending, Some(Ending::Close(_) | Ending::Abort(_)));
+        // Of what it has read, the rest is for `received`.
+        if outcome.has_read && outcome.left > 0 && !breaks && !self.conn.is_paused() {
+            self.deliver_again(recv, received);
+        }
+    }
+
+    /// Calls the protocol with the bytes that were kept. Consumed ones count as received.
+    fn deliver_again(&mut self, recv: &mut Recv, call: Call) -> Outcome {
         self.timed = true;
-        self.received +=
-            self.deliver(recv, None, |handler, conn, input| handler.notified(conn, input));
+        let outcome = self.deliver(recv, None, call);
+        self.received += outcome.all_consumed();
+        outcome
     }
 
     /// Finds out whether an outgoing connection was established or has failed.
@@ -692,8 +705,7 @@ impl Round<'_> {
                 return Next::Paused;
             }
             if recv.aside_until.take().is_some() || mem::take(&mut recv.again) {
-                self.timed = true;
-                self.received += self.deliver(recv, None, received);
+                self.deliver_again(recv, received);
                 // A drain that waited for this is checked again, whatever the protocol did.
                 self.drain_if_late(recv);
             }
@@ -788,27 +800,32 @@ impl Round<'_> {
         if bytes == 0 {
             return Ok((asked, arrived));
         }
-        self.heard(recv, context, bytes);
+        self.heard(recv, bytes, context.lap.now);
+        self.observe(context);
         self.received += bytes;
         self.deliver(recv, (!own).then(|| &context.read_buf[..partial + bytes]), received);
         Ok((asked, arrived))
     }
 
-    /// Notes that bytes have come.
+    /// Notes that bytes have come from the peer.
     #[inline(always)]
-    fn heard(&mut self, recv: &mut Recv, context: &WorkerContext<'_>, bytes: usize) {
-        recv.heard_at = Some(context.lap.now);
+    pub(super) fn heard(&mut self, recv: &mut Recv, bytes: usize, now: Instant) {
+        recv.heard_at = Some(now);
         if recv.silent_until.take().is_some() {
             self.first = true;
             self.conn.group.usage().silent_spoke();
-            if let Some(idle_until) = self.idle_until(recv, context.lap.now) {
+            if let Some(idle_until) = self.idle_until(recv, now) {
                 self.conn.arm(idle_until);
             }
         }
+        self.conn.count(Counter::BytesReceived, bytes as u64);
+    }
+
+    /// Notes the time of the first receive of the turn.
+    fn observe(&mut self, context: &WorkerContext<'_>) {
         if !mem::replace(&mut self.timed, true) && self.observed {
             self.first_at = Some(self.conn.group.note_received(context));
         }
-        self.conn.count(Counter::BytesReceived, bytes as u64);
     }
 
     /// Receives once for the layers, unless they have more to decode, and delivers the bytes that they decode.
@@ -829,7 +846,8 @@ impl Round<'_> {
         let space = &mut context.read_buf[..asked];
         let mut arrived = socket::recv(self.conn.fd(), self.conn.family, space)?;
         if arrived.bytes > 0 {
-            self.heard(recv, context, arrived.bytes);
+            self.heard(recv, arrived.bytes, context.lap.now);
+            self.observe(context);
             self.encoded += arrived.bytes;
             self.decode(recv, &context.read_buf[..arrived.bytes]);
             arrived.cut |= recv.undecoded;
@@ -840,6 +858,21 @@ impl Round<'_> {
     /// Passes bytes through the layers, behind those that they keep. Delivers the bytes that they decode.
     #[inline(never)]
     fn decode(&mut self, recv: &mut Recv, raw: &[u8]) {
+        let (decoded, pass) = self.pass_up(recv, raw);
+        if recv.stage == Stage::Open && recv.ending.is_none() {
+            if decoded > 0 && !self.conn.is_paused() {
+                self.received += decoded;
+                self.deliver(recv, None, received);
+            } else {
+                recv.again |= decoded > 0;
+                self.time_frame(recv, false);
+            }
+        }
+        self.look_at_pass(recv, pass);
+    }
+
+    /// Passes bytes through the layers. Returns the number of bytes that they have decoded.
+    pub(super) fn pass_up(&mut self, recv: &mut Recv, raw: &[u8]) -> (usize, Pass) {
         let (before, len) = (recv.buf.capacity(), recv.buf.bytes().len());
         let pass = self.conn.receive_layered(self.connection, raw, recv.buf.tail());
         let decoded = recv.buf.bytes().len() - len;
@@ -853,15 +886,11 @@ impl Round<'_> {
         if pass.ready && recv.ending.is_none() {
             self.layers_ready(recv);
         }
-        if recv.stage == Stage::Open && recv.ending.is_none() {
-            if decoded > 0 && !self.conn.is_paused() {
-                self.received += decoded;
-                self.deliver(recv, None, received);
-            } else {
-                recv.again |= decoded > 0;
-                self.time_frame(recv, false);
-            }
-        }
+        (decoded, pass)
+    }
+
+    /// Looks at the end of the stream, and at errors of the layers, behind the bytes that they decoded.
+    pub(super) fn look_at_pass(&self, recv: &mut Recv, pass: Pass) {
         if recv.ending.is_some() || !recv.stage.reads() {
             return;
         }
@@ -878,67 +907,82 @@ impl Round<'_> {
     }
 
     /// Calls the protocol once with all unconsumed bytes. They are in `elsewhere`, after a copy of
-    /// the connection's own buffer, or in that buffer. Returns the number of consumed bytes.
-    fn deliver(&self, recv: &mut Recv, elsewhere: Option<&[u8]>, call: Call) -> usize {
+    /// the connection's own buffer, or in that buffer.
+    fn deliver(&mut self, recv: &mut Recv, elsewhere: Option<&[u8]>, call: Call) -> Outcome {
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
-        let before = recv.buf.capacity();
-        let Recv { buf, handler, .. } = recv;
-        let (partial, announced) = (buf.bytes().len(), buf.needed());
-        let bytes = elsewhere.unwrap_or_else(|| buf.bytes());
-        let mut input = Input::new(bytes, announced, recv.aside_until);
-        let result = self.call(handler, |handler, conn| call(handler, conn, &mut input));
-        let (mut consumed, needed, left) = (input.consumed(), input.needed(), input.len());
-        recv.aside_until = input.aside_until();
-        let cut = input.is_cut();
+        let mut before = recv.buf.capacity();
+        let (partial, announced) = (recv.buf.bytes().len(), recv.buf.needed());
+        // The callback may read more into the connection's own buffer.
+        let own = elsewhere.is_none().then(|| mem::take(&mut recv.buf));
+        let bytes = elsewhere.or_else(|| own.as_ref().map(ReadBuf::bytes)).unwrap_or_default();
+        let (mut handler, aside_until) = (recv.handler.take(), recv.aside_until);
+        let (conn, connection) = (self.conn, self.connection);
+        let mut reader = Reader { round: self, recv };
+        let mut input = Input::new(bytes, announced, aside_until);
+        input.set_more(&mut reader);
+        conn.count(Counter::Receives, 1);
+        let result = match &mut handler {
+            None => Ok(()),
+            Some(handler) => {
+                let call = || {
+                    in_span!(
+                        call(&mut **handler, connection, &mut input),
+                        "received",
+                        connection = conn.id.number(),
+                        class = conn.class().name()
+                    )
+                };
+                // A panic closes the connection.
+                guard(&conn.group, "received", call).unwrap_or(Err(Close(CloseReason::Panic)))
+            }
+        };
+        let outcome = input.outcome();
+        let Outcome { mut consumed, needed, left, cut, .. } = outcome;
+        recv.handler = handler;
+        recv.aside_until = outcome.aside_until;
         if cut {
-            self.conn.feed_top(&bytes[consumed..]);
-            consumed = bytes.len();
+            let all = if outcome.has_read { recv.buf.bytes() } else { bytes };
+            conn.feed_top(&all[consumed..]);
+            consumed = all.len();
         }
-        match elsewhere {
-            None => buf.consume(consumed, needed, first_size),
-            Some(bytes) if consumed == 0 => buf.append(&bytes[partial..], needed, first_size),
-            Some(bytes) => buf.replace(&bytes[consumed..], needed, first_size),
+        let total = outcome.consumed_before + consumed;
+        if outcome.has_read {
+            if let Some(own) = own {
+                conn.group.usage().buffer_changed(own.capacity(), 0);
+            }
+            before = recv.buf.capacity();
+            recv.buf.consume(consumed, needed, first_size);
+        } else if let Some(own) = own {
+            recv.buf = own;
+            recv.buf.consume(consumed, needed, first_size);
+        } else if consumed == 0 {
+            recv.buf.append(&bytes[partial..], needed, first_size);
+        } else {
+            recv.buf.replace(&bytes[consumed..], needed, first_size);
         }
         self.account(recv, before);
         if cut {
             self.begin_handshake(recv);
             recv.undecoded = true;
-            self.conn.notify_recv(READABLE);
+            conn.notify_recv(READABLE);
         }
-        if consumed > 0 {
+        if total > 0 {
             recv.frame_excuse = Excuse::default();
         }
-        self.time_frame(recv, consumed > 0);
+        self.time_frame(recv, total > 0);
         match (result, recv.aside_until) {
+            // The connection broke while the callback waited for bytes.
+            (Err(_), _) if matches!(recv.ending, Some(Ending::Abort(_))) => {}
             (Err(close), _) => recv.ending = Some(Ending::Close(close.0)),
             (Ok(()), Some(until)) => self.conn.arm(until),
             // A frame length that was announced before keeps its limit.
-            (Ok(()), None) if consumed == 0 && left.max(needed) <= announced => {}
+            (Ok(()), None) if total == 0 && left.max(needed) <= announced => {}
             (Ok(()), None) => self.check_left_over(recv, left.max(needed)),
         }
-        consumed
+        outcome
     }
 
-    /// Calls the handler. A panic closes the connection.
-    fn call(
-        &self,
-        handler: &mut Option<Box<dyn Handler>>,
-        code: impl FnOnce(&mut dyn Handler, &Connection) -> Result<(), Close>,
-    ) -> Result<(), Close> {
-        self.conn.count(Counter::Receives, 1);
-        let Some(handler) = handler else { return Ok(()) };
-        let code = || {
-            in_span!(
-                code(&mut **handler, self.connection),
-                "received",
-                connection = self.conn.id.number(),
-                class = self.conn.class().name()
-            )
-        };
-        guard(&self.conn.group, "received", code).unwrap_or(Err(Close(CloseReason::Panic)))
-    }
-
-    fn check_left_over(&self, recv: &mut Recv, bytes: usize) {
+    pub(super) fn check_left_over(&self, recv: &mut Recv, bytes: usize) {
         let limit = self.conn.group.config().max_allowed_packet;
         if bytes > limit + HEADER_ALLOWANCE {
             recv.ending = Some(Ending::Close(CloseReason::InputTooLong { bytes, limit }));
@@ -947,7 +991,7 @@ impl Round<'_> {
 
     /// Takes the growth of a buffer from the runtime's budget. If the budget is spent, this
     /// connection ends.
-    fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
+    pub(super) fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
         let usage = self.conn.group.usage();
         let limit = self.conn.group.config().max_buffered_bytes;
         let (own, bytes) = (recv.buf.capacity() + growth, usage.buffer_changed(0, growth));
@@ -980,7 +1024,7 @@ impl Round<'_> {
 
     /// Updates the sum of buffer sizes and arms the timer that frees a large buffer.
     #[inline(always)]
-    fn account(&self, recv: &mut Recv, before: usize) {
+    pub(super) fn account(&self, recv: &mut Recv, before: usize) {
         let config = self.conn.group.config();
         let after = recv.buf.capacity();
         if before != after {

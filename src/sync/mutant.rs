@@ -69,6 +69,8 @@ mod making {
         EndHoldRelaxed,
         HoldsEndUntold,
         AwaitHoldsRelaxed,
+        WaitingOwnerUnseen,
+        WaitWithoutMarks,
         // Slots
         PinIgnoresVersion,
         PinRevives,

@@ -20,6 +20,9 @@
 //! run. A later owner may wait for their end ([`Runner::await_holds`]). Then the last hold to end
 //! leaves a mark.
 //!
+//! An owner may sleep in the middle of its run until a mark is left ([`Runner::wait`]). Notifiers that
+//! find it so ring its [`Bell`].
+//!
 //! It knows nothing of tasks. The caller of [`Running::queue`] pushes the right to run to a queue.
 //! The thread that pops it calls [`Runner::resume`]. [`Running::run`] queues after a number of
 //! rounds, so that no owner works without end for threads that keep leaving marks.
@@ -27,10 +30,11 @@
 use std::fmt;
 use std::mem;
 use std::ops::{BitOr, BitOrAssign, ControlFlow, Deref, DerefMut};
+use std::time::Duration;
 
 use super::mutant::mutant;
 use super::shim::atomic::{AtomicU64, Ordering};
-use super::shim::{MutPtr, UnsafeCell};
+use super::shim::{Condvar, MutPtr, Mutex, UnsafeCell, lock, wait_while};
 
 /// Set of events, as bits. A layer gives its own names to the 16 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +98,7 @@ pub(crate) struct Runner<T> {
     /// Writers: all threads, by read-modify-write only. `OWNED`: a thread may access `value`, or a
     /// queue holds the right to. `QUEUED`, only together with `OWNED`: a queue holds it. `FLAG`: a
     /// note of the owner for threads that only read the word. `AWAITS`: the last hold to end leaves a
-    /// mark. `MARKS`: marks that no owner has taken yet. The upper half counts the holds.
+    /// mark. `WAITS`: the owner sleeps or is about to. `MARKS`: marks that no owner has taken yet. The upper half counts the holds.
     word: AtomicU64,
     value: UnsafeCell<T>,
 }
@@ -103,6 +107,7 @@ const OWNED: u64 = 1;
 const QUEUED: u64 = 1 << 1;
 const FLAG: u64 = 1 << 2;
 const AWAITS: u64 = 1 << 3;
+const WAITS: u64 = 1 << 4;
 const MARKS_SHIFT: u32 = 8;
 const MARKS: u64 = 0xffff << MARKS_SHIFT;
 /// Unit of the count of holds.
@@ -124,6 +129,25 @@ impl<T> Runner<T> {
     /// `None`: the owner will see the marks before it finishes.
     #[must_use]
     pub(crate) fn notify(&self, marks: Marks) -> Option<Running<'_, T>> {
+        self.own_or_leave(marks).ok()
+    }
+
+    /// Like [`notify`](Self::notify), and wakes an owner that [waits](Self::wait).
+    #[must_use]
+    pub(crate) fn notify_or_wake(&self, marks: Marks, bell: &Bell) -> Option<Running<'_, T>> {
+        match self.own_or_leave(marks) {
+            Ok(running) => Some(running),
+            Err(before) => {
+                if mutant!(before & WAITS != 0, WaitingOwnerUnseen => false) {
+                    bell.ring();
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes the right to run, or leaves the marks and returns the word as it was.
+    fn own_or_leave(&self, marks: Marks) -> Result<Running<'_, T>, u64> {
         // In the usual case, idle and no marks, the marks need not pass through the word.
         let idle = self.word.load(Ordering::Relaxed);
         if idle & (OWNED | MARKS) == 0 {
@@ -136,14 +160,46 @@ impl<T> Runner<T> {
                 Ordering::Relaxed,
             );
             if taken.is_ok() {
-                return Some(self.running(marks));
+                return Ok(self.running(marks));
             }
         }
         // Acquire: as above. Release: the thread that takes the marks sees the notifier's earlier
         // writes.
         let ordering = mutant!(Ordering::AcqRel, NotifyWithoutRelease => Ordering::Acquire);
         let before = self.word.fetch_or(marks.0 | OWNED, ordering);
-        (before & OWNED == 0).then(|| self.running(Marks::NONE))
+        if before & OWNED == 0 { Ok(self.running(Marks::NONE)) } else { Err(before) }
+    }
+
+    /// Sleeps until a mark is left, at most for the limit. Returns at once if one of `wanted` was left
+    /// before, and may return early. The marks stay. Called by the owner in the middle of its run.
+    pub(crate) fn wait(&self, wanted: Marks, bell: &Bell, limit: Option<Duration>) {
+        // A notifier changes the same word, so it sees `WAITS`, or this sees its mark.
+        let before = self.word.fetch_or(WAITS, Ordering::Relaxed);
+        if mutant!(before & wanted.0 == 0, WaitWithoutMarks => true) {
+            bell.wait(limit);
+        }
+        self.word.fetch_and(!WAITS, Ordering::Relaxed);
+    }
+
+    /// Returns the marks that are left. Called by the owner in the middle of its run.
+    pub(crate) fn marks(&self) -> Marks {
+        // Acquire: as in `take_marks`.
+        Marks(self.word.load(Ordering::Acquire) & MARKS)
+    }
+
+    /// Takes those of `wanted` that are left. Called by the owner in the middle of its run.
+    pub(crate) fn take(&self, wanted: Marks) -> Marks {
+        if self.marks().has(wanted) {
+            Marks(self.word.fetch_and(!wanted.0, Ordering::AcqRel) & wanted.0)
+        } else {
+            Marks::NONE
+        }
+    }
+
+    /// Leaves marks that were taken, so that they are looked at before the run ends. Called by the owner
+    /// in the middle of its run.
+    pub(crate) fn put_back(&self, marks: Marks) {
+        self.word.fetch_or(marks.0, Ordering::Relaxed);
     }
 
     /// Takes over the right that [`Running::queue`] left; `None` if none is queued.
@@ -209,6 +265,30 @@ impl<T> fmt::Debug for Runner<T> {
             .field("state", &state)
             .field("marks", &Marks(word & MARKS))
             .finish()
+    }
+}
+
+/// Wakes the owner of a [`Runner`] that waits for a mark.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    /// Set when the owner must look at the marks again.
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Self { rung: Mutex::new(false), changed: Condvar::new() }
+    }
+
+    fn ring(&self) {
+        *lock(&self.rung) = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self, limit: Option<Duration>) {
+        let (mut rung, _) = wait_while(&self.changed, lock(&self.rung), limit, |rung| !*rung);
+        *rung = false;
     }
 }
 

@@ -259,6 +259,16 @@ pub(crate) fn has_input(fd: BorrowedFd<'_>) -> bool {
     peeked.is_ok_and(|bytes| bytes > 0)
 }
 
+/// Returns if the peer has finished sending, and if the socket is broken or closed in both directions.
+/// Takes no error from the socket.
+pub(crate) fn hang_ups(fd: BorrowedFd<'_>) -> io::Result<(bool, bool)> {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `poll` is one live entry, and the call does not wait.
+    retry(|| check(unsafe { libc::poll(&raw mut poll, 1, 0) }))?;
+    let has = |events| poll.revents & events != 0;
+    Ok((has(libc::POLLRDHUP), has(libc::POLLHUP | libc::POLLERR)))
+}
+
 /// Sends as much as the socket accepts.
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     retry(|| {

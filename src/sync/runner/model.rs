@@ -3,7 +3,7 @@
 //! The first model is receiving: notifiers with different marks, one of which queues. In the
 //! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
 //! run ends by a panic. The next two are the end of a connection, which waits for the end of its
-//! requests. The last is sending: the order of calls is that of `net`, reduced to a
+//! requests. In the sixth an owner waits for one of two marks. The last is sending: the order of calls is that of `net`, reduced to a
 //! counter of bytes. The socket is a lock around its room, as in the kernel. Senders hand over to a
 //! task after one round or two. The worker or the last thread runs it.
 //!
@@ -16,7 +16,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{Ended, Marks, Runner, Running};
+use super::{Bell, Ended, Marks, Runner, Running};
 use crate::sync::mutant::{explore, mutants};
 
 const MARKS: [Marks; 3] = [Marks::bit(0), Marks::bit(1), Marks::bit(2)];
@@ -231,6 +231,37 @@ fn a_run_leaves_a_hold() {
     });
 }
 
+/// An owner waits for one mark, and another one is left meanwhile. Neither is lost.
+fn a_waiting_owner_is_woken() {
+    explore(|| {
+        let thing = Arc::new(Thing { runner: Runner::new([0; 3]), happened: Default::default() });
+        let bell = Arc::new(Bell::new());
+        let mut running = thing.notify(2).expect("idle");
+        running.take_marks();
+        let notifiers = [0_usize, 1].map(|n| {
+            let (thing, bell) = (Arc::clone(&thing), Arc::clone(&bell));
+            thread::spawn(move || {
+                thing.happened[n].store(true, Ordering::Relaxed);
+                if let Some(running) = thing.runner.notify_or_wake(MARKS[n], &bell) {
+                    thing.run(running);
+                }
+            })
+        });
+        while thing.runner.take(MARKS[0]).is_empty() {
+            thing.runner.wait(MARKS[0], &bell, None);
+        }
+        assert!(thing.happened[0].load(Ordering::Relaxed), "seen by who takes the mark");
+        thing.runner.put_back(MARKS[0]);
+        thing.run(running);
+        for notifier in notifiers {
+            notifier.join().expect("no panic");
+        }
+        let running = thing.runner.notify(Marks::NONE).expect("idle at the end");
+        assert_eq!(*running, [1, 1, 0]);
+        assert!(running.finish().is_none());
+    });
+}
+
 const WRITABLE: Marks = Marks::bit(0);
 const INBOX: Marks = Marks::bit(1);
 
@@ -381,6 +412,11 @@ fn finishing_with_a_hold() {
 }
 
 #[test]
+fn waiting() {
+    a_waiting_owner_is_woken();
+}
+
+#[test]
 fn sending() {
     what_is_sent_leaves(2);
 }
@@ -401,6 +437,8 @@ mutants! {
     hold_that_ends_without_release: EndHoldRelaxed, the_last_hold_to_end_leaves_a_mark(), "Causality violation";
     holds_awaited_without_acquire: AwaitHoldsRelaxed, the_last_hold_to_end_leaves_a_mark(), "Causality violation";
     finish_without_hold: FinishWithoutHold, a_run_leaves_a_hold(), "panicked";
+    waiting_owner_left_asleep: WaitingOwnerUnseen, a_waiting_owner_is_woken(), "deadlock";
+    wait_without_look: WaitWithoutMarks, a_waiting_owner_is_woken(), "deadlock";
     sending_without_the_flag: FlagForgotten, what_is_sent_leaves(2), "a byte was left behind";
     sending_on_without_the_right: HandOverLetsGo, what_is_sent_leaves(1), "a byte was left behind";
     sending_past_a_busy_sender: LookAtFlagOnly, what_is_sent_leaves(2), "a byte was left behind";

@@ -250,6 +250,16 @@ pub(crate) const ROWS: &[Row] = &[
         &[(NO_MEMORY, Degrades("noticed when the answer is sent"))],
         USUAL,
     ),
+    row(
+        When::Serve,
+        Call::Poll,
+        "whether the peer has gone",
+        &[
+            (&[ENOMEM, EPERM], Degrades("`Connection::peer_state` is `Connected`")),
+            (&[EINTR], Unseen),
+        ],
+        OURS,
+    ),
     row(When::Serve, Call::ClockGettime, "the time", &[], OURS),
     row(
         When::ServeUnix,

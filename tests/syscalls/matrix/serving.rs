@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use epoll_group::net::{Address, Listener};
+use epoll_group::net::{Address, Connection, Input, Listener, PeerState};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime, session, stall};
 
@@ -148,6 +148,7 @@ fn serve(row: &Row) {
     match (row.when, row.call) {
         (When::ServeUnix, Call::Getsockopt) => nobody(row),
         (_, Call::Getsockopt) => reset(row),
+        (_, Call::Poll) => gone(row),
         _ => serve_victims(row),
     }
 }
@@ -223,6 +224,34 @@ fn nobody(row: &Row) {
         server.bystanders.go_on();
     });
     drop(victim);
+    server.end();
+}
+
+/// A handler asks if its peer has gone.
+fn gone(row: &Row) {
+    let server = Serving::start(Kind::Tcp, config());
+    let (tell, told) = mpsc::channel();
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        tell.send((conn.clone(), conn.hold())).expect("the test listens");
+        Ok(())
+    });
+    let listener = server.runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+    row.each(|errno, outcome| {
+        let mut victim = Peer::connect(listener.local_addr());
+        victim.send(QUESTION);
+        let (conn, _request) = told.recv_timeout(LONG).expect("a request");
+        victim.finish();
+        eventually(LONG, || conn.peer_state() == PeerState::Finished);
+        let fault = fault(row.call, errno).arm();
+        let state = on_behalf(Side::Server, || conn.peer_state());
+        let is_seen = outcome == Outcome::Unseen;
+        let expected = if is_seen { PeerState::Finished } else { PeerState::Connected };
+        assert_eq!((state, fault.hits()), (expected, 1), "{errno}");
+        server.bystanders.go_on();
+    });
+    drop(listener);
+    eventually(LONG, || server.runtime.stats().connections == 2);
     server.end();
 }
 

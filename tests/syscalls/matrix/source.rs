@@ -28,6 +28,7 @@ const DOORS: &[(&str, &[Call])] = &[
     ("libc::eventfd", &[Call::Eventfd]),
     ("libc::getrusage", &[Call::Getrusage]),
     ("libc::getsockopt", &[Call::Getsockopt]),
+    ("libc::poll", &[Call::Poll]),
     ("libc::recv", &[Call::Recv]),
     ("libc::recvmsg", &[Call::Recvmsg]),
     ("libc::sched_getaffinity", &[Call::SchedGetaffinity]),

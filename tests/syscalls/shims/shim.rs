@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use libc::{
-    addrinfo, clockid_t, cpu_set_t, epoll_event, itimerspec, mode_t, msghdr, pid_t, pthread_attr_t,
-    pthread_t, rusage, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, statx as Statx,
-    timespec,
+    addrinfo, clockid_t, cpu_set_t, epoll_event, itimerspec, mode_t, msghdr, nfds_t, pid_t, pollfd,
+    pthread_attr_t, pthread_t, rusage, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t,
+    statx as Statx, timespec,
 };
 
 use super::{Call, Effect, effect_on};
@@ -106,6 +106,7 @@ shim!(
 );
 shim!(Getrusage, fn getrusage(who: c_int, usage: *mut rusage), SYS_getrusage);
 shim!(Listen, fn listen(fd: c_int, backlog: c_int), SYS_listen);
+shim!(Poll, fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int), SYS_poll);
 shim!(
     SchedSetaffinity,
     fn sched_setaffinity(pid: pid_t, bytes: size_t, mask: *const cpu_set_t),

@@ -1,0 +1,249 @@
+//! [`Input::read_more`](super::Input::read_more): a handler that waits for its peer.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::time::Instant;
+
+use super::close::{Close, CloseReason};
+use super::conn::{ABORT, CLOSE, Conn, HUNG_UP, READABLE, UNPAUSED};
+use super::receive::{Ending, Recv, Round, Stage};
+use crate::runtime::source::{CUT, DRAIN, OVER};
+use crate::stats::Counter;
+use crate::sync::runner::Marks;
+use crate::sync::shim::lock;
+use crate::sync::stall::{Wait, run_as};
+use crate::sys::{clock, socket};
+
+/// Reason why [`Input::read_more`](super::Input::read_more) brought no bytes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ReadMoreError {
+    /// The peer has finished sending.
+    Finished,
+    /// The connection ends for this reason: it broke, a limit is reached, a thread has closed it, or the
+    /// runtime drains.
+    Ending(CloseReason),
+    /// The deadline has passed.
+    Deadline,
+    /// The input is that of a [`Layer`](super::Layer), which must not wait, or a layer
+    /// [was started](super::Connection::start_layer) with it: the callback has to return first.
+    Unavailable,
+}
+
+impl fmt::Display for ReadMoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => f.write_str("read_more: the peer has finished sending"),
+            Self::Ending(reason) => write!(f, "read_more: the connection ends: {reason}"),
+            Self::Deadline => f.write_str("read_more: no bytes came before the deadline"),
+            Self::Unavailable => f.write_str("read_more: no callback may wait with this input"),
+        }
+    }
+}
+
+impl std::error::Error for ReadMoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Ending(reason) => Some(reason),
+            Self::Finished | Self::Deadline | Self::Unavailable => None,
+        }
+    }
+}
+
+/// For `?` in a handler. The connection ends for the reason for which no bytes came.
+impl From<ReadMoreError> for Close {
+    fn from(error: ReadMoreError) -> Self {
+        match error {
+            ReadMoreError::Finished => Self(CloseReason::ByPeer),
+            ReadMoreError::Ending(reason) => Self(reason),
+            ReadMoreError::Deadline | ReadMoreError::Unavailable => Self::error(error),
+        }
+    }
+}
+
+/// Source of further bytes for an [`Input`](super::Input).
+pub(super) trait ReadMore {
+    /// Keeps the unconsumed bytes, of a frame of `needed` bytes. Called before the first read.
+    fn keep(&mut self, unconsumed: &[u8], needed: usize);
+    /// Drops kept bytes that were consumed.
+    fn consume(&mut self, count: usize, needed: usize);
+    /// Adds bytes to the kept ones.
+    fn read(&mut self, deadline: Instant) -> Result<(), ReadMoreError>;
+    /// Returns the kept bytes.
+    fn kept(&self) -> &[u8];
+}
+
+/// The receiver of a connection, while its handler runs.
+pub(super) struct Reader<'r, 'a> {
+    pub(super) round: &'r mut Round<'a>,
+    pub(super) recv: &'r mut Recv,
+}
+
+/// Marks after which the socket is read again. They are put back for the turn that follows.
+const AGAIN: Marks = READABLE.or(HUNG_UP).or(UNPAUSED);
+
+/// Marks that end a wait. They stay for the turn that follows.
+const OVER_WITH: Marks = ABORT.or(CLOSE).or(CUT).or(OVER).or(DRAIN);
+
+impl ReadMore for Reader<'_, '_> {
+    fn keep(&mut self, unconsumed: &[u8], needed: usize) {
+        // The callback has them, and its rest follows.
+        self.recv.again = false;
+        let before = self.recv.buf.capacity();
+        let first_size = self.round.conn.group.config().tcp_fixed_dealing_buf;
+        self.recv.buf.replace(unconsumed, needed, first_size);
+        self.round.account(self.recv, before);
+    }
+
+    fn consume(&mut self, count: usize, needed: usize) {
+        let before = self.recv.buf.capacity();
+        let first_size = self.round.conn.group.config().tcp_fixed_dealing_buf;
+        self.recv.buf.consume(count, needed, first_size);
+        self.round.account(self.recv, before);
+    }
+
+    fn read(&mut self, deadline: Instant) -> Result<(), ReadMoreError> {
+        let conn = self.round.conn;
+        let mut taken = Marks::NONE;
+        let result = loop {
+            // Bytes that come from here on leave the mark again.
+            taken |= conn.recv.take(AGAIN);
+            if let Some(error) = self.ended() {
+                break Err(error);
+            }
+            let received = if conn.is_paused() {
+                self.look_while_paused(taken.has(HUNG_UP))
+            } else {
+                self.receive()
+            };
+            match received {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+            // Bytes that had arrived were read before a drain counts.
+            if conn.recv.marks().has(DRAIN | OVER) {
+                break Err(ReadMoreError::Ending(CloseReason::Draining));
+            }
+            let now = clock::now();
+            if now >= deadline {
+                break Err(ReadMoreError::Deadline);
+            }
+            let limit = Some(deadline - now);
+            run_as(Wait::Network, || conn.recv.wait(AGAIN | OVER_WITH, &conn.bell, limit));
+        };
+        if self.recv.undecoded {
+            // Bytes that the layers keep leave no mark.
+            taken |= READABLE;
+        }
+        conn.recv.put_back(taken);
+        result
+    }
+
+    fn kept(&self) -> &[u8] {
+        self.recv.buf.bytes()
+    }
+}
+
+impl Reader<'_, '_> {
+    /// Returns the reason why nothing may be read any more, if there is one.
+    fn ended(&self) -> Option<ReadMoreError> {
+        let conn: &Conn = self.round.conn;
+        let marks = conn.recv.marks();
+        let reason = match &self.recv.ending {
+            Some(Ending::Close(reason) | Ending::Abort(reason)) => reason.clone(),
+            Some(Ending::EndOfStream) => return Some(ReadMoreError::Finished),
+            None if marks.has(CUT) => CloseReason::Cut,
+            None if marks.has(ABORT | CLOSE) => {
+                lock(&conn.reason).clone().unwrap_or(CloseReason::Draining)
+            }
+            None if self.recv.ended => return Some(ReadMoreError::Finished),
+            None if self.recv.stage == Stage::Open => return None,
+            None => self.recv.reason.clone().unwrap_or(CloseReason::Draining),
+        };
+        Some(ReadMoreError::Ending(reason))
+    }
+
+    /// Looks for a reset, which no read reports.
+    fn look_while_paused(&mut self, hung_up: bool) -> Result<bool, ReadMoreError> {
+        if hung_up {
+            self.round.look_for_reset(self.recv);
+        }
+        self.ended().map_or(Ok(false), Err)
+    }
+
+    /// Receives until there are new bytes. Returns false if the socket has none.
+    fn receive(&mut self) -> Result<bool, ReadMoreError> {
+        loop {
+            let before = self.recv.buf.bytes().len();
+            let received = if mem::take(&mut self.recv.undecoded) {
+                self.decode(&[]);
+                Ok(())
+            } else if self.round.conn.is_layered() {
+                self.receive_encoded()
+            } else {
+                self.receive_plain()
+            };
+            match received {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => {
+                    let reason = CloseReason::from_io(error);
+                    self.recv.ending.get_or_insert(Ending::Abort(reason));
+                }
+            }
+            let after = self.recv.buf.bytes().len();
+            if after > before {
+                self.round.received += after - before;
+                self.round.check_left_over(self.recv, after);
+            }
+            match self.ended() {
+                None | Some(ReadMoreError::Finished) if after > before => return Ok(true),
+                None => {}
+                Some(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Receives once, behind the bytes that are kept.
+    fn receive_plain(&mut self) -> io::Result<()> {
+        let Self { round, recv } = self;
+        let conn = round.conn;
+        let growth = recv.buf.growth(conn.group.config().tcp_fixed_dealing_buf);
+        if growth > 0 {
+            if !round.reserve(recv, growth) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            recv.buf.grow(growth);
+        }
+        conn.count(Counter::RecvCalls, 1);
+        let (_, received) = recv.buf.recv(conn.fd(), conn.family)?;
+        self.note(received.bytes);
+        Ok(())
+    }
+
+    /// Receives once for the layers.
+    fn receive_encoded(&mut self) -> io::Result<()> {
+        let conn = self.round.conn;
+        let mut encoded = [0; 8 << 10];
+        conn.count(Counter::RecvCalls, 1);
+        let received = socket::recv(conn.fd(), conn.family, &mut encoded)?;
+        self.note(received.bytes);
+        self.round.encoded += received.bytes;
+        self.decode(&encoded[..received.bytes]);
+        Ok(())
+    }
+
+    fn note(&mut self, bytes: usize) {
+        match bytes {
+            0 => self.recv.ending = Some(Ending::EndOfStream),
+            bytes => self.round.heard(self.recv, bytes, clock::now()),
+        }
+    }
+
+    fn decode(&mut self, encoded: &[u8]) {
+        let (_, pass) = self.round.pass_up(self.recv, encoded);
+        self.round.look_at_pass(self.recv, pass);
+    }
+}
