@@ -33,3 +33,13 @@ pub use crate::net::tls::TlsPieces;
 pub fn pool_ops(bytes: &[u8]) {
     crate::pool::exercise(bytes);
 }
+
+/// Reads the first bytes of a stream as a PROXY header, under every cut.
+///
+/// # Panics
+///
+/// Panics if the cuts differ, a limit is passed, or a header that was read cannot be sent.
+#[cfg(all(feature = "server", target_os = "linux"))]
+pub fn proxy_header(stream: &[u8]) {
+    crate::net::check_proxy_header(stream);
+}

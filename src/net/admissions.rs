@@ -62,6 +62,8 @@ pub struct ListenerStats {
 pub(super) struct Admissions {
     max_connections: usize,
     max_per_address: Option<usize>,
+    /// Set if the peers are proxies, which have no limit by address. Their clients have.
+    by_client: bool,
     counts: Mutex<Counts>,
 }
 
@@ -76,6 +78,7 @@ impl Admissions {
         Self {
             max_connections: options.max_connections.unwrap_or(usize::MAX),
             max_per_address: options.max_connections_per_address,
+            by_client: options.by_client,
             counts: Mutex::default(),
         }
     }
@@ -96,7 +99,9 @@ impl Admissions {
             stats.refused_max_connections += 1;
             return Err(self.max_connections);
         }
-        if let Some(most) = self.max_per_address {
+        if let Some(most) = self.max_per_address
+            && !self.by_client
+        {
             let host = peer.into();
             let open = by_address.get(&host).copied().unwrap_or(0);
             if open >= most {
@@ -119,7 +124,9 @@ impl Admissions {
         let Some(most) = self.max_per_address else { return Ok(()) };
         let (from, to) = (PeerHost::from(from), to.into());
         let Counts { stats, by_address } = &mut *lock(&self.counts);
-        release(by_address, from);
+        if !self.by_client {
+            release(by_address, from);
+        }
         let open = by_address.entry(to).or_insert(0);
         *open += 1;
         if *open <= most {
@@ -129,12 +136,15 @@ impl Admissions {
         Err(most)
     }
 
-    /// Counts the end of a connection that was admitted.
-    pub(super) fn leave(&self, peer: &Address) {
+    /// Counts the end of a connection that was admitted, with the address that a layer has named.
+    pub(super) fn leave(&self, peer: &Address, client: Option<&Address>) {
         let mut counts = lock(&self.counts);
         counts.stats.open -= 1;
-        if self.max_per_address.is_some() {
-            release(&mut counts.by_address, peer.into());
+        let counted = client.or_else(|| (!self.by_client).then_some(peer));
+        if self.max_per_address.is_some()
+            && let Some(counted) = counted
+        {
+            release(&mut counts.by_address, counted.into());
         }
     }
 }
@@ -178,14 +188,14 @@ mod tests {
         assert!(admissions.admit(&from(other)).is_ok());
         assert!(admissions.admit(&from("10.0.0.1:1")).is_ok());
         assert!(admissions.admit(&from("10.0.0.2:1")).is_err(), "the fourth of all");
-        admissions.leave(&from(one));
+        admissions.leave(&from(one), None);
         assert!(admissions.admit(&from(same)).is_ok());
         let stats = admissions.stats();
         assert_eq!((stats.open, stats.accepted), (3, 4));
         assert_eq!(stats.refused_max_connections, 1);
         assert_eq!(stats.refused_max_connections_per_address, 1);
         for peer in [same, other, "10.0.0.1:2"] {
-            admissions.leave(&from(peer));
+            admissions.leave(&from(peer), None);
         }
         assert!(lock(&admissions.counts).by_address.is_empty());
     }

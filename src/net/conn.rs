@@ -269,7 +269,8 @@ impl Conn {
     /// Tells the listener that this connection is no longer open.
     fn leave_listener(&self) {
         if let Some(admissions) = &self.protocol().options().admissions {
-            admissions.leave(self.client_addr());
+            let client = self.layers.get().and_then(|layers| layers.client.get());
+            admissions.leave(&self.peer, client);
         }
     }
 

@@ -51,6 +51,7 @@ mod listener;
 mod options;
 mod phase;
 mod pieces;
+mod proxy_protocol;
 mod read_buf;
 mod read_more;
 mod receive;
@@ -71,6 +72,7 @@ pub(crate) use layer::Makers;
 pub use layer::{Decoded, Layer, LayerState, MakeLayer};
 pub use listener::{ListenError, Listener};
 pub use options::{ConnectOptions, FullBacklog, ListenOptions};
+pub use proxy_protocol::{Network, NetworkError, ProxyHeader, ProxyHeaderError, ProxyVersion};
 pub use read_buf::Input;
 pub use read_more::ReadMoreError;
 pub use send_queue::Sent;
@@ -78,6 +80,8 @@ pub use send_queue::Sent;
 pub use tls::{TlsClient, TlsInfo, TlsServer};
 
 pub(crate) use cork::{Cork, FULL, Held, OLD, flush_corked, is_corked};
+#[cfg(feature = "internal")]
+pub(crate) use proxy_protocol::check as check_proxy_header;
 #[cfg(all(test, feature = "internal"))]
 pub(crate) use simulated::Deaf;
 #[cfg(feature = "internal")]

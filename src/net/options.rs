@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::admissions::Admissions;
 use super::layer::{MakeLayer, Makers};
+use super::proxy_protocol::{AcceptHeaders, Network, ProxyHeader, ProxyVersion, SendHeader};
 use crate::config::{Config, ConfigError};
 use crate::sys::socket::Prepare;
 
@@ -82,6 +83,8 @@ pub struct ListenOptions {
     pub(super) conn: ConnOptions,
     pub(super) max_connections: Option<usize>,
     pub(super) max_connections_per_address: Option<usize>,
+    /// Set if clients, and not peers, are limited by address.
+    pub(super) by_client: bool,
     pub(super) reuse_port: bool,
     pub(super) replace_stale_file: bool,
     pub(super) prepare: Option<Prepare>,
@@ -162,6 +165,21 @@ impl ListenOptions {
     pub const fn handshake_timeout(mut self, limit: Duration) -> Self {
         self.conn.handshake_timeout = Some(limit);
         self
+    }
+
+    /// Expects a PROXY header of version 1 or 2 at the beginning of each connection, and ends connections
+    /// from addresses outside of the trusted networks, and those that begin otherwise. The peers of a Unix
+    /// socket are trusted, because the permissions of its file limit them. An abstract name has no file.
+    ///
+    /// The address in the header is the [`client_addr`](super::Connection::client_addr) of the connection,
+    /// for which [`max_connections_per_address`](Self::max_connections_per_address) counts. The header
+    /// itself is an [extension](super::Connection::extension). It must arrive within
+    /// [`handshake_timeout`](Self::handshake_timeout). If there are further [layers](Self::layer), such as
+    /// TLS, call this first.
+    #[must_use]
+    pub fn proxy_protocol(mut self, trusted: impl IntoIterator<Item = Network>) -> Self {
+        self.by_client = true;
+        self.layer(AcceptHeaders::new(trusted))
     }
 
     /// Shares the TCP port with other processes of the same user (`SO_REUSEPORT`). The kernel spreads
@@ -264,6 +282,13 @@ impl ConnectOptions {
     pub fn layer(mut self, maker: impl MakeLayer) -> Self {
         self.conn.layers.push(maker);
         self
+    }
+
+    /// Sends a PROXY header before the first bytes, to a server that expects one. If there are further
+    /// [layers](Self::layer), such as TLS, call this first.
+    #[must_use]
+    pub fn proxy_header(self, version: ProxyVersion, header: &ProxyHeader) -> Self {
+        self.layer(SendHeader::new(version, header))
     }
 
     /// Sets the time within which the layers must be ready.

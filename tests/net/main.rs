@@ -13,6 +13,7 @@ mod limits;
 mod listeners;
 mod many;
 mod options;
+mod proxy_protocol;
 mod read_more;
 mod reuse;
 mod send;

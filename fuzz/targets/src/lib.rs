@@ -63,6 +63,11 @@ pub fn pool_ops(input: &[u8]) {
     each_part(input, epoll_group::internal::pool_ops);
 }
 
+/// The header by which a proxy names its client, under every cut.
+pub fn proxy_header(input: &[u8]) {
+    each_part(input, epoll_group::internal::proxy_header);
+}
+
 /// Bodies of rows.
 pub fn row(input: &[u8]) {
     each_part(input, row::check);

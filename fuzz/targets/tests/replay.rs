@@ -26,7 +26,7 @@ macro_rules! targets {
     };
 }
 
-targets! { auth chunk client frames message plan pool_ops row server status tls }
+targets! { auth chunk client frames message plan pool_ops proxy_header row server status tls }
 
 /// Bound on the seeds of a target: `fuzz/README.md` tells how to choose them.
 const MAX_SEEDS: usize = 50;

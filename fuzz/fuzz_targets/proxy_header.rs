@@ -1,0 +1,3 @@
+#![no_main]
+
+epoll_group_fuzz::fuzz!(proxy_header);
