@@ -384,8 +384,12 @@ impl Slot {
         decoded: &mut Vec<u8>,
         answer: &mut Vec<u8>,
     ) -> Result<(), Close> {
-        let ended = self.state == Some(LayerState::Ended);
-        if ended || new.is_empty() && !self.again {
+        if self.state == Some(LayerState::Ended) {
+            self.input = Vec::new();
+            self.again = false;
+            return Ok(());
+        }
+        if new.is_empty() && !self.again {
             return Ok(());
         }
         let has_own = !self.input.is_empty();
@@ -396,7 +400,7 @@ impl Slot {
         let mut output = Decoded::new(decoded);
         let state = self.layer.received(conn, &mut input, &mut output, answer)?;
         self.state = Some(state);
-        self.again = output.room() == 0;
+        self.again = output.room() == 0 && state != LayerState::Ended;
         if state == LayerState::Done {
             decoded.extend_from_slice(input.take_all());
         } else if state == LayerState::Ended {

@@ -896,11 +896,14 @@ impl Round<'_> {
         }
         if let Some(reason) = pass.error {
             recv.ending = Some(Ending::Close(reason));
-        } else if pass.ended && recv.again {
-            // The protocol gets the bytes first, when the user resumes.
-            recv.undecoded = true;
         } else if pass.ended {
-            recv.ending = Some(Ending::EndOfStream);
+            // Bytes that a layer can still decode come before the end, and those that wait for the user to
+            // resume or for the protocol to have room.
+            if pass.again || recv.aside_until.is_some() || self.conn.is_paused() || recv.again {
+                recv.undecoded = true;
+            } else {
+                recv.ending = Some(Ending::EndOfStream);
+            }
         } else {
             self.check_left_over(recv, pass.left);
         }

@@ -947,3 +947,74 @@ fn a_panic_of_a_layer_ends_its_connection_alone() {
     }
     wait_for(&runtime, Counter::ClosedPanic, 2);
 }
+
+/// Pauses reading at its first bytes, and leaves them.
+struct Leaves(Probe);
+
+impl Protocol for Leaves {
+    type State = bool;
+
+    fn opened(&self, conn: &Connection) -> Result<bool, Close> {
+        self.0.opened(conn)?;
+        Ok(false)
+    }
+
+    fn received(
+        &self,
+        conn: &Connection,
+        left: &mut bool,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        if mem::replace(left, true) {
+            return self.0.received(conn, &mut (), input);
+        }
+        conn.pause_reads();
+        Ok(())
+    }
+
+    fn ended(&self, conn: &Connection, _: &mut bool) -> Result<HalfClose, Close> {
+        self.0.ended(conn, &mut ())
+    }
+
+    fn closed(&self, conn: &Connection, _: bool, reason: &CloseReason) {
+        self.0.closed(conn, (), reason);
+    }
+}
+
+#[test]
+fn bytes_that_the_protocol_has_left_come_before_the_end_behind_them() {
+    let runtime = start(config());
+    let (probe, calls) = Probe::new();
+    let listener = listen(&runtime, &[7], Leaves(probe));
+    let mut foreign = Foreign::new(peer(&listener), &[7]);
+    foreign.handshake();
+    let conn = opened(&calls);
+    let mut last = foreign.seal(1, b"last");
+    foreign.seals[0].record(b"", &mut last);
+    foreign.peer.send(&last);
+    eventually(LONG, || runtime.stats().paused_connections == 1);
+    conn.resume_reads();
+    assert_eq!(received(&calls, 4), b"last");
+    assert!(matches!(next(&calls), Call::Ended));
+    assert_eq!(closed(&calls), "the peer finished");
+}
+
+fn bomb() -> Box<dyn Layer> {
+    Box::new(Bomb { left: 0, byte: 0, produced: Arc::default() })
+}
+
+#[test]
+fn what_an_upper_layer_has_not_decoded_comes_before_the_end_of_the_one_below() {
+    let runtime = start(config());
+    let (probe, calls) = Probe::new();
+    let options = ListenOptions::new().layer(Toy::server(7)).layer(|_: &Connection| Ok(bomb()));
+    let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+    let mut foreign = Foreign::new(peer(&listener), &[7]);
+    foreign.handshake();
+    opened(&calls);
+    let mut last = foreign.seal(1, b"a");
+    foreign.seals[0].record(b"", &mut last);
+    foreign.peer.send(&last);
+    assert!(received(&calls, MIB).iter().all(|byte| *byte == b'a'));
+    assert!(matches!(next(&calls), Call::Ended));
+}
