@@ -205,7 +205,11 @@ impl Conn {
     /// The reason of a layer for which the stream may not end here.
     pub(super) fn end_layers(self: &Arc<Self>) -> Result<(), Close> {
         let (ended, _) = self.with_layers(|stack, _| {
-            let mut started = stack.slots.iter_mut().take_while(|slot| slot.state.is_some());
+            // The streams below the one that has ended go on.
+            let is_ended = |slot: &Slot| slot.state == Some(LayerState::Ended);
+            let first = stack.slots.iter().rposition(is_ended).unwrap_or(0);
+            let mut started =
+                stack.slots[first..].iter_mut().take_while(|slot| slot.state.is_some());
             started.try_for_each(|slot| slot.layer.ended())
         });
         let ended = ended.unwrap_or(Err(Close(CloseReason::Panic)));

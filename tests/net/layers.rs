@@ -1018,3 +1018,19 @@ fn what_an_upper_layer_has_not_decoded_comes_before_the_end_of_the_one_below() {
     assert!(received(&calls, MIB).iter().all(|byte| *byte == b'a'));
     assert!(matches!(next(&calls), Call::Ended));
 }
+
+#[test]
+fn the_end_of_an_upper_layer_does_not_ask_those_below() {
+    let runtime = start(config());
+    let (probe, calls) = Probe::new();
+    let listener = listen(&runtime, &[7, 90], probe);
+    let mut foreign = Foreign::new(peer(&listener), &[7, 90]);
+    foreign.handshake();
+    opened(&calls);
+    let mut farewell = Vec::new();
+    foreign.seals[1].record(b"", &mut farewell);
+    let farewell = foreign.seal(1, &farewell);
+    foreign.peer.send(&farewell);
+    assert!(matches!(next(&calls), Call::Ended));
+    assert_eq!(closed(&calls), "the peer finished");
+}
