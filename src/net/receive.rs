@@ -689,7 +689,8 @@ impl Round<'_> {
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
-            // A handshake goes on: without its end, the user could not resume.
+            // A handshake goes on: without its end, the user could not resume, and bytes that were sent
+            // meanwhile could not leave.
             if self.conn.is_paused() && recv.stage == Stage::Open {
                 self.set_paused(recv, true);
                 if recv.hung_up {
@@ -697,7 +698,7 @@ impl Round<'_> {
                 }
                 return Next::Paused;
             }
-            if self.is_full(recv) && recv.stage == Stage::Open {
+            if self.is_full(recv) && recv.stage == Stage::Open && recv.handshake_until.is_none() {
                 recv.full = true;
                 // If the backlog is low again already, the mark comes back at once.
                 self.set_paused(recv, true);

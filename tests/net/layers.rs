@@ -1034,3 +1034,23 @@ fn the_end_of_an_upper_layer_does_not_ask_those_below() {
     assert!(matches!(next(&calls), Call::Ended));
     assert_eq!(closed(&calls), "the peer finished");
 }
+
+#[test]
+fn a_handshake_in_mid_stream_goes_on_although_much_waits_for_it() {
+    const MUCH: usize = 256 << 10;
+    let config = config().write_high_watermark_bytes(64 << 10).write_low_watermark_bytes(4 << 10);
+    let runtime = start(config);
+    let starts = |conn: &Connection, input: &mut Input<'_>| {
+        if input.take(1) == b"S" {
+            conn.start_layer(input, Box::new(Toy::new(Side::Server, 7)))?;
+            conn.send(pattern(MUCH));
+        }
+        Ok(())
+    };
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(starts)).expect("a listener");
+    let mut foreign = Foreign::new(peer(&listener), &[7]);
+    foreign.peer.send(b"S");
+    eventually(LONG, || runtime.stats().handshakes == 1);
+    foreign.handshake();
+    assert!(foreign.receive(MUCH) == pattern(MUCH));
+}
