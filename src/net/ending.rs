@@ -134,6 +134,7 @@ impl Round<'_> {
     /// Closes the connection when no request is held any more.
     pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
         recv.stage = Stage::Finishing;
+        self.end_handshake(recv);
         self.set_closing(recv, true);
         if self.conn.recv.await_holds() {
             self.start_closing(recv, reason);
@@ -154,6 +155,8 @@ impl Round<'_> {
             return;
         }
         recv.stage = Stage::Flushing;
+        // Its deadline would cut off the bytes that were sent before.
+        self.end_handshake(recv);
         self.set_closing(recv, true);
         recv.reason = Some(noted.unwrap_or(reason));
         self.conn.advance_to_closing();

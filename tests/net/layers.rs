@@ -1054,3 +1054,20 @@ fn a_handshake_in_mid_stream_goes_on_although_much_waits_for_it() {
     foreign.handshake();
     assert!(foreign.receive(MUCH) == pattern(MUCH));
 }
+
+#[test]
+fn a_handshake_that_has_failed_keeps_its_reason_while_the_connection_closes() {
+    let timeout = Duration::from_millis(50);
+    let runtime = start(config().linger_timeout(8 * timeout));
+    let server = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let to: Address = server.local_addr().expect("an address").into();
+    let (probe, calls) = Probe::new();
+    let options = ConnectOptions::new().layer(Toy::client(7)).handshake_timeout(timeout);
+    runtime.connect_with(&to, options, probe).expect("begun");
+    let mut foreign = Foreign::new(Peer::accept(&server), &[7]);
+    foreign.send(b"wrong");
+    match next(&calls) {
+        Call::Failed(reason) => assert_eq!(reason, "no handshake"),
+        other => panic!("{other:?}"),
+    }
+}
