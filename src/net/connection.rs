@@ -161,8 +161,7 @@ impl Connection {
     /// return the error.
     pub fn start_layer(&self, input: &mut Input<'_>, layer: Box<dyn Layer>) -> Result<(), Close> {
         self.0.may_handshake()?;
-        input.cut();
-        self.0.start_layer(self, layer)
+        self.0.start_layer(self, input, layer)
     }
 
     /// Ends the connection, from any thread, without waiting.

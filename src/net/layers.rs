@@ -163,10 +163,11 @@ impl Conn {
         self.with_layers(|stack, _| stack.slots.extend(layers.into_iter().map(Slot::new)));
     }
 
-    /// Starts a layer in mid-stream. Bytes sent from now on pass through it.
+    /// Starts a layer in mid-stream. It gets the rest of `input`. Bytes sent from now on pass through it.
     pub(super) fn start_layer(
         self: &Arc<Self>,
         connection: &Connection,
+        input: &mut Input<'_>,
         layer: Box<dyn Layer>,
     ) -> Result<(), Close> {
         self.layers.get_or_init(Box::default);
@@ -176,7 +177,8 @@ impl Conn {
                 return Err(Close::new(format!("a connection has {most} layers at most")));
             }
             stack.ready = false;
-            stack.slots.push(Slot::new(layer));
+            let rest = input.cut();
+            stack.slots.push(Slot { again: !rest.is_empty(), input: rest, ..Slot::new(layer) });
             // Release: pairs with `is_layered`.
             self.layered.store(true, Ordering::Release);
             let top = stack.slots.len() - 1;
@@ -186,16 +188,6 @@ impl Conn {
             Ok(())
         });
         started.unwrap_or(Err(Close(CloseReason::Panic)))
-    }
-
-    /// Passes bytes to the top layer, which was started behind them.
-    pub(super) fn feed_top(self: &Arc<Self>, bytes: &[u8]) {
-        self.with_layers(|stack, _| {
-            if let Some(top) = stack.slots.last_mut() {
-                top.input.extend_from_slice(bytes);
-                top.again = !top.input.is_empty();
-            }
-        });
     }
 
     /// Tells the layers that the peer's stream has ended.

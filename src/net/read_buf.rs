@@ -51,11 +51,13 @@ impl<'a> Input<'a> {
         self.more = Some(more);
     }
 
-    /// Takes the unconsumed bytes out of the reach of the protocol.
-    pub(super) const fn cut(&mut self) {
+    /// Takes the unconsumed bytes out of the reach of the protocol, and returns them.
+    pub(super) fn cut(&mut self) -> Vec<u8> {
+        let rest = self.bytes().to_vec();
         self.total = self.consumed;
         self.needed = 0;
         self.cut = true;
+        rest
     }
 
     /// Returns the bytes that were not consumed yet.

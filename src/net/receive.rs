@@ -945,9 +945,7 @@ impl Round<'_> {
         recv.handler = handler;
         recv.aside_until = outcome.aside_until;
         if cut {
-            let all = if outcome.has_read { recv.buf.bytes() } else { bytes };
-            conn.feed_top(&all[consumed..]);
-            consumed = all.len();
+            consumed = if outcome.has_read { recv.buf.bytes().len() } else { bytes.len() };
         }
         let total = outcome.consumed_before + consumed;
         if outcome.has_read {

@@ -1071,3 +1071,23 @@ fn a_handshake_that_has_failed_keeps_its_reason_while_the_connection_closes() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn layers_that_start_in_one_call_get_the_bytes_behind_it_in_their_order() {
+    let runtime = start(config());
+    let starts = |conn: &Connection, input: &mut Input<'_>| {
+        if input.bytes().first() == Some(&b'S') {
+            input.consume(1);
+            conn.start_layer(input, Box::new(Toy::new(Side::Server, 7)))?;
+            conn.start_layer(input, Box::new(Toy::new(Side::Server, 90)))?;
+        }
+        echo(conn, input)
+    };
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(starts)).expect("a listener");
+    let mut foreign = Foreign::new(peer(&listener), &[7, 90]);
+    let hellos = foreign.hellos();
+    foreign.peer.send(&[b"S", &*hellos].concat());
+    foreign.welcomed();
+    foreign.send(b"secret");
+    assert_eq!(foreign.receive(6), b"secret");
+}
