@@ -905,7 +905,7 @@ impl Round<'_> {
             } else {
                 recv.ending = Some(Ending::EndOfStream);
             }
-        } else {
+        } else if !pass.again {
             self.check_left_over(recv, pass.left);
         }
     }

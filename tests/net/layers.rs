@@ -1091,3 +1091,45 @@ fn layers_that_start_in_one_call_get_the_bytes_behind_it_in_their_order() {
     foreign.send(b"secret");
     assert_eq!(foreign.receive(6), b"secret");
 }
+
+/// Decodes each byte to 1000 of it.
+struct Grows;
+
+impl Layer for Grows {
+    fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
+        Ok(LayerState::Ready)
+    }
+
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        while decoded.room() > 0
+            && let [byte] = *input.take(1)
+        {
+            decoded.push(&[byte; 1000]);
+        }
+        Ok(LayerState::Ready)
+    }
+
+    fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+        encoded.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[test]
+fn bytes_that_a_layer_has_no_room_for_are_no_long_packet() {
+    const SENT: usize = 8192;
+    let runtime = start(config().max_allowed_packet(4096));
+    let (probe, calls) = Probe::new();
+    let options =
+        ListenOptions::new().layer(|_: &Connection| Ok(Box::new(Grows) as Box<dyn Layer>));
+    let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+    peer(&listener).send(&[b'a'; SENT]);
+    opened(&calls);
+    received(&calls, 1000 * SENT);
+}
