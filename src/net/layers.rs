@@ -132,9 +132,11 @@ impl Conn {
                 let sent = encode(&mut stack.slots, &early, encoded);
                 received = received.and(sent);
             }
+            // A layer that is not ready stops the bytes for those above.
+            let reached = 1 + stack.slots.iter().take_while(|slot| slot.is_ready()).count();
             Pass {
                 error: received.err().map(|Close(reason)| reason.of_layer()),
-                again: stack.slots.iter().take_while(|slot| slot.state.is_some()).any(|s| s.again),
+                again: stack.slots.iter().take(reached).any(|slot| slot.again),
                 named,
                 left: stack.slots.iter().map(|slot| slot.input.len()).max().unwrap_or(0),
                 ready,

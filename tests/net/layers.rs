@@ -1133,3 +1133,45 @@ fn bytes_that_a_layer_has_no_room_for_are_no_long_packet() {
     opened(&calls);
     received(&calls, 1000 * SENT);
 }
+
+/// Passes bytes on, but wants another handshake behind an `H`.
+struct Again;
+
+impl Layer for Again {
+    fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
+        Ok(LayerState::Ready)
+    }
+
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        let bytes = input.take_all();
+        decoded.push(bytes);
+        let handshakes = bytes.ends_with(b"H");
+        Ok(if handshakes { LayerState::Handshaking } else { LayerState::Ready })
+    }
+
+    fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+        encoded.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_layer_that_handshakes_again_keeps_no_worker_busy() {
+    let runtime = start(config());
+    let neighbours = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
+    let again = |_: &Connection| Ok(Box::new(Again) as Box<dyn Layer>);
+    let options = ListenOptions::new().layer(again).layer(again);
+    let listener = runtime.listen_with("127.0.0.1:0", options, Bytes::new(echo)).expect("bound");
+    let mut stranger = peer(&listener);
+    stranger.send(b"aH");
+    wait_for(&runtime, Counter::BytesReceived, 2);
+    peer(&neighbours).echo(b"neighbour");
+    stranger.send(b"b");
+    assert_eq!(stranger.receive(3), b"aHb");
+}
