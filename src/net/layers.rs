@@ -51,6 +51,8 @@ struct Slot {
     input: Vec<u8>,
     /// `None` before the start.
     state: Option<LayerState>,
+    /// Set when the layer was asked for the client's address.
+    asked: bool,
     /// Set if the layer is to be called although no input has arrived for it.
     again: bool,
 }
@@ -312,7 +314,6 @@ impl Stack {
             }
             let (below, rest) = self.slots.split_at_mut(index);
             let Some((slot, above)) = rest.split_first_mut() else { break };
-            let was_ready = slot.is_ready();
             let mut answer = Vec::new();
             let new = raw.take().unwrap_or_default();
             let received = match above.first_mut() {
@@ -326,8 +327,8 @@ impl Stack {
             };
             encode(below, &answer, encoded)?;
             received?;
-            if !was_ready
-                && slot.state != Some(LayerState::Handshaking)
+            if slot.state != Some(LayerState::Handshaking)
+                && !mem::replace(&mut slot.asked, true)
                 && let Some(client) = slot.layer.client_addr()
                 && let Some(layers) = conn.0.layers.get()
             {
@@ -367,7 +368,7 @@ impl Stack {
 
 impl Slot {
     fn new(layer: Box<dyn Layer>) -> Self {
-        Self { layer, input: Vec::new(), state: None, again: false }
+        Self { layer, input: Vec::new(), state: None, asked: false, again: false }
     }
 
     fn is_ready(&self) -> bool {
@@ -396,7 +397,11 @@ impl Slot {
         }
         let mut input = Input::new(if has_own { &self.input } else { new }, 0, None);
         let mut output = Decoded::new(decoded);
-        let state = self.layer.received(conn, &mut input, &mut output, answer)?;
+        let state = match self.state {
+            // It was done at its start.
+            Some(LayerState::Done) => LayerState::Done,
+            _ => self.layer.received(conn, &mut input, &mut output, answer)?,
+        };
         self.state = Some(state);
         self.again = output.room() == 0 && state != LayerState::Ended;
         if state == LayerState::Done {

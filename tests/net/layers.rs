@@ -1175,3 +1175,61 @@ fn a_layer_that_handshakes_again_keeps_no_worker_busy() {
     stranger.send(b"b");
     assert_eq!(stranger.receive(3), b"aHb");
 }
+
+/// A layer that is done when it has started.
+struct Header {
+    drop_panics: bool,
+    start_panics: bool,
+}
+
+impl Layer for Header {
+    fn start(&mut self, _: &Connection, answer: &mut Vec<u8>) -> Result<LayerState, Close> {
+        assert!(!self.start_panics, "as the test wants");
+        answer.extend_from_slice(b"header");
+        Ok(LayerState::Done)
+    }
+
+    fn received(
+        &mut self,
+        _: &Connection,
+        _: &mut Input<'_>,
+        _: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        unreachable!("the layer is done")
+    }
+
+    fn send(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Close> {
+        unreachable!("bytes pass once it is done")
+    }
+
+    fn client_addr(&self) -> Option<Address> {
+        Some(Address::Tcp(([10, 0, 0, 9], 9).into()))
+    }
+}
+
+impl Drop for Header {
+    fn drop(&mut self) {
+        assert!(!self.drop_panics, "as the test wants");
+    }
+}
+
+fn header(drop_panics: bool, start_panics: bool) -> impl MakeLayer {
+    move |_: &Connection| Ok(Box::new(Header { drop_panics, start_panics }) as Box<dyn Layer>)
+}
+
+#[test]
+fn a_layer_that_is_done_at_its_start_gets_no_input_and_names_the_client() {
+    let runtime = start(config());
+    let (probe, calls) = Probe::new();
+    let options = ListenOptions::new().layer(Toy::server(7)).layer(header(false, false));
+    let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+    let mut foreign = Foreign::new(peer(&listener), &[7]);
+    let mut stream = foreign.hellos();
+    stream.extend(foreign.seal(1, b"first"));
+    foreign.peer.send(&stream);
+    assert_eq!(opened(&calls).client_addr().to_string(), "10.0.0.9:9");
+    assert_eq!(received(&calls, 5), b"first");
+    foreign.welcomed();
+    assert_eq!(foreign.receive(6), b"header");
+}
