@@ -66,8 +66,6 @@ pub(super) struct Pass {
     pub(super) again: bool,
     /// Largest number of bytes that a layer has left unconsumed.
     pub(super) left: usize,
-    /// Set if a layer has named the client.
-    pub(super) named: bool,
     /// Set if the last layer became ready.
     pub(super) ready: bool,
     /// Set if the peer has ended its stream.
@@ -124,8 +122,7 @@ impl Conn {
         decoded: &mut Vec<u8>,
     ) -> Pass {
         let (pass, _) = self.with_layers(|stack, encoded| {
-            let mut named = false;
-            let mut received = stack.receive(connection, raw, decoded, encoded, &mut named);
+            let mut received = stack.receive(connection, raw, decoded, encoded);
             let ready = !stack.ready && stack.slots.iter().all(Slot::is_ready);
             if ready {
                 stack.ready = true;
@@ -139,7 +136,6 @@ impl Conn {
             Pass {
                 error: received.err().map(|Close(reason)| reason.of_layer()),
                 again: stack.slots.iter().take(reached).any(|slot| slot.again),
-                named,
                 left: stack.slots.iter().map(|slot| slot.input.len()).max().unwrap_or(0),
                 ready,
                 ended: stack.slots.iter().any(|slot| slot.state == Some(LayerState::Ended)),
@@ -304,7 +300,6 @@ impl Stack {
         raw: &[u8],
         decoded: &mut Vec<u8>,
         encoded: &mut Vec<u8>,
-        named: &mut bool,
     ) -> Result<(), Close> {
         let mut index = 0;
         let mut raw = Some(raw);
@@ -332,7 +327,8 @@ impl Stack {
                 && let Some(client) = slot.layer.client_addr()
                 && let Some(layers) = conn.0.layers.get()
             {
-                *named |= layers.client.set(client).is_ok();
+                // An address that was named before counts.
+                let _ = layers.client.set(client);
             }
             match slot.state {
                 Some(LayerState::Handshaking) | None => break,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -875,13 +876,15 @@ impl Round<'_> {
     /// Passes bytes through the layers. Returns the number of bytes that they have decoded.
     pub(super) fn pass_up(&mut self, recv: &mut Recv, raw: &[u8]) -> (usize, Pass) {
         let (before, len) = (recv.buf.capacity(), recv.buf.bytes().len());
+        let client = self.conn.client_addr();
         let pass = self.conn.receive_layered(self.connection, raw, recv.buf.tail());
         let decoded = recv.buf.bytes().len() - len;
         recv.undecoded = pass.again;
         recv.partial = pass.left > 0;
         self.timed = true;
         self.account(recv, before);
-        if pass.named {
+        // Also if another layer has panicked.
+        if !ptr::eq(client, self.conn.client_addr()) {
             self.rename(recv);
         }
         if pass.ready && recv.ending.is_none() {

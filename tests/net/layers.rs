@@ -1233,3 +1233,19 @@ fn a_layer_that_is_done_at_its_start_gets_no_input_and_names_the_client() {
     foreign.welcomed();
     assert_eq!(foreign.receive(6), b"header");
 }
+
+#[test]
+fn the_place_of_a_client_that_was_named_before_a_panic_is_free_again() {
+    let runtime = start(config());
+    let name = |_: &Connection| Ok(Box::new(Name(None)) as Box<dyn Layer>);
+    let options = ListenOptions::new().max_connections_per_address(1).layer(name);
+    let options = options.layer(header(false, true));
+    let listener = runtime.listen_with("127.0.0.1:0", options, Bytes::new(echo)).expect("bound");
+    for count in 1..=2 {
+        let mut peer = peer(&listener);
+        peer.send(b"10.0.0.1:99\n");
+        peer.receive_all();
+        wait_for(&runtime, Counter::ClosedPanic, count);
+        eventually(LONG, || listener.stats().open == 0);
+    }
+}
