@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::{Mutex, OnceLock};
 
@@ -16,7 +17,7 @@ use super::layer::{Decoded, Layer, LayerState};
 use super::pieces::{Chunk, Pieces};
 use super::read_buf::Input;
 use super::send_queue::Sent;
-use crate::runtime::{Origin, guard, leaves_room};
+use crate::runtime::{Origin, guard, leaves_room, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::atomic::Ordering;
 use crate::sync::shim::lock;
@@ -245,7 +246,14 @@ impl Conn {
         let mut stack = lock(&layers.stack);
         let mut encoded = Vec::new();
         let was_finished = stack.finished;
-        let result = guard(&self.group, "layer", || code(&mut stack, &mut encoded));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let result = code(&mut stack, &mut encoded);
+            (result, stack.kept_bytes())
+        }));
+        let (result, kept) = match outcome {
+            Ok((result, kept)) => (Ok(result), kept),
+            Err(payload) => (Err(payload), stack.counted),
+        };
         let left = if encoded.is_empty() {
             None
         } else if was_finished {
@@ -253,21 +261,25 @@ impl Conn {
         } else {
             Some(self.leave_chunk_in_inbox(encoded))
         };
-        let kept = stack.kept_bytes();
         let before = mem::replace(&mut stack.counted, kept);
+        // Under the lock, so that `drop_layers` takes nothing from the sum that is not in it.
+        let changed = (kept != before).then(|| self.group.usage().buffer_changed(before, kept));
         if stack.ready && stack.slots.is_empty() {
             // Release: pairs with `is_layered`. A sender that sees it finds the bytes left above.
             self.layered.store(false, Ordering::Release);
         }
         let done = mem::take(&mut stack.done);
         drop(stack);
-        drop(done);
+        if !done.is_empty() {
+            guard(&self.group, "layer", || drop(done));
+        }
+        // The log may send on this connection.
+        let result = result.map_err(|payload| note_panic(&self.group, "layer", payload)).ok();
         if result.is_none() {
             self.begin_close(CloseReason::Panic, ABORT);
         }
-        if kept != before {
+        if let Some(bytes) = changed {
             let (limit, own) = (self.group.config().max_buffered_bytes, kept);
-            let bytes = self.group.usage().buffer_changed(before, kept);
             if kept > before && !leaves_room(own, bytes, limit) {
                 self.break_off(CloseReason::MemoryBudget { own, bytes, limit });
             }

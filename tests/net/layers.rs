@@ -19,6 +19,8 @@ use epoll_group::{Config, Runtime};
 use lab::peer::End;
 use lab::protocol::{Bytes, echo};
 use lab::{LONG, Peer, assert_clean, config, eventually, eventually_or, pattern};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// One direction of the toy: each record has a length and a body under a key of its own. An empty record
 /// is the farewell.
@@ -1248,4 +1250,83 @@ fn the_place_of_a_client_that_was_named_before_a_panic_is_free_again() {
         wait_for(&runtime, Counter::ClosedPanic, count);
         eventually(LONG, || listener.stats().open == 0);
     }
+}
+
+#[test]
+fn a_panic_in_the_destructor_of_a_layer_that_is_done_ends_there() {
+    let runtime = start(config());
+    let options = ListenOptions::new().layer(header(true, false));
+    let listener = runtime.listen_with("127.0.0.1:0", options, Bytes::new(echo)).expect("bound");
+    let mut peer = peer(&listener);
+    assert_eq!(peer.receive(6), b"header");
+    peer.echo(b"alive");
+    wait_for(&runtime, Counter::Panics, 1);
+}
+
+/// Panics when it encodes.
+struct Fails;
+
+impl Layer for Fails {
+    fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
+        Ok(LayerState::Ready)
+    }
+
+    fn received(
+        &mut self,
+        _: &Connection,
+        _: &mut Input<'_>,
+        _: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        Ok(LayerState::Ready)
+    }
+
+    fn send(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Close> {
+        panic!("as the test wants")
+    }
+}
+
+/// Sends each error on the connection.
+struct Sends(Connection);
+
+impl Subscriber for Sends {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.send(b"an error");
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn the_log_of_a_panic_may_send_on_the_connection_of_the_layer() {
+    let runtime = start(config());
+    let (probe, calls) = Probe::new();
+    let options =
+        ListenOptions::new().layer(|_: &Connection| Ok(Box::new(Fails) as Box<dyn Layer>));
+    let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+    let _peer = peer(&listener);
+    let conn = opened(&calls);
+    let (tells, told) = mpsc::channel();
+    // The log of this thread alone.
+    thread::spawn(move || {
+        let log = Sends(conn.clone());
+        let sent = tracing::subscriber::with_default(log, || conn.send(b"bytes"));
+        let _ = tells.send(sent);
+    });
+    assert_eq!(told.recv_timeout(LONG), Ok(Sent::Closed));
+    assert_eq!(closed(&calls), "the handler panicked");
 }
