@@ -132,11 +132,10 @@ impl Conn {
                 let sent = encode(&mut stack.slots, &early, encoded);
                 received = received.and(sent);
             }
-            // A layer that is not ready stops the bytes for those above.
-            let reached = 1 + stack.slots.iter().take_while(|slot| slot.is_ready()).count();
+            let reached = stack.reached();
             Pass {
                 error: received.err().map(|Close(reason)| reason.of_layer()),
-                again: stack.slots.iter().take(reached).any(|slot| slot.again),
+                again: stack.slots[..reached].iter().any(|slot| slot.again),
                 left: stack.slots.iter().map(|slot| slot.input.len()).max().unwrap_or(0),
                 ready,
                 ended: stack.slots.iter().any(|slot| slot.state == Some(LayerState::Ended)),
@@ -305,7 +304,14 @@ impl Stack {
         Ok(())
     }
 
-    /// Passes bytes up. A layer that is not ready stops them.
+    /// Returns the number of layers that bytes reach. A layer that is not ready stops those for the layers
+    /// above.
+    fn reached(&self) -> usize {
+        let ready = self.slots.iter().take_while(|slot| slot.is_ready()).count();
+        self.slots.len().min(ready + 1)
+    }
+
+    /// Passes bytes up: new ones, or, if a layer can decode more, none. A layer that is not ready stops them.
     fn receive(
         &mut self,
         conn: &Connection,
@@ -313,7 +319,9 @@ impl Stack {
         decoded: &mut Vec<u8>,
         encoded: &mut Vec<u8>,
     ) -> Result<(), Close> {
-        let mut index = 0;
+        // A layer that has no room for more comes before those below it.
+        let reached = self.reached();
+        let mut index = self.slots[..reached].iter().rposition(|slot| slot.again).unwrap_or(0);
         let mut raw = Some(raw);
         while index < self.slots.len() {
             if self.slots[index].state.is_none() {

@@ -1094,8 +1094,8 @@ fn layers_that_start_in_one_call_get_the_bytes_behind_it_in_their_order() {
     assert_eq!(foreign.receive(6), b"secret");
 }
 
-/// Decodes each byte to 1000 of it.
-struct Grows;
+/// Decodes each byte to this number of it.
+struct Grows(usize);
 
 impl Layer for Grows {
     fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
@@ -1112,7 +1112,7 @@ impl Layer for Grows {
         while decoded.room() > 0
             && let [byte] = *input.take(1)
         {
-            decoded.push(&[byte; 1000]);
+            decoded.push(&vec![byte; self.0]);
         }
         Ok(LayerState::Ready)
     }
@@ -1129,7 +1129,7 @@ fn bytes_that_a_layer_has_no_room_for_are_no_long_packet() {
     let runtime = start(config().max_allowed_packet(4096));
     let (probe, calls) = Probe::new();
     let options =
-        ListenOptions::new().layer(|_: &Connection| Ok(Box::new(Grows) as Box<dyn Layer>));
+        ListenOptions::new().layer(|_: &Connection| Ok(Box::new(Grows(1000)) as Box<dyn Layer>));
     let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
     peer(&listener).send(&[b'a'; SENT]);
     opened(&calls);
@@ -1329,4 +1329,17 @@ fn the_log_of_a_panic_may_send_on_the_connection_of_the_layer() {
     });
     assert_eq!(told.recv_timeout(LONG), Ok(Sent::Closed));
     assert_eq!(closed(&calls), "the handler panicked");
+}
+
+#[test]
+fn an_upper_layer_without_room_stops_the_one_below() {
+    const SENT: usize = 1000;
+    let runtime = start(config().max_buffered_bytes(MIB));
+    let (probe, calls) = Probe::new();
+    let grows = |times| move |_: &Connection| Ok(Box::new(Grows(times)) as Box<dyn Layer>);
+    let options = ListenOptions::new().layer(grows(1000)).layer(grows(16));
+    let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+    peer(&listener).send(&[b'a'; SENT]);
+    opened(&calls);
+    received(&calls, 16 * 1000 * SENT);
 }
