@@ -706,7 +706,9 @@ impl Round<'_> {
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
-            if recv.aside_until.take().is_some() || mem::take(&mut recv.again) {
+            if recv.aside_until.take().is_some()
+                || recv.stage == Stage::Open && mem::take(&mut recv.again)
+            {
                 self.deliver_again(recv, received);
                 // A drain that waited for this is checked again, whatever the protocol did.
                 self.drain_if_late(recv);
@@ -861,12 +863,14 @@ impl Round<'_> {
     #[inline(never)]
     fn decode(&mut self, recv: &mut Recv, raw: &[u8]) {
         let (decoded, pass) = self.pass_up(recv, raw);
+        // Those that were decoded before the layers were ready wait too.
+        recv.again |= decoded > 0;
         if recv.stage == Stage::Open && recv.ending.is_none() {
-            if decoded > 0 && !self.conn.is_paused() {
-                self.received += decoded;
-                self.deliver(recv, None, received);
+            if recv.again && !self.conn.is_paused() {
+                recv.again = false;
+                let consumed = self.deliver(recv, None, received).all_consumed();
+                self.received += consumed.max(decoded);
             } else {
-                recv.again |= decoded > 0;
                 self.time_frame(recv, false);
             }
         }
@@ -903,7 +907,9 @@ impl Round<'_> {
         } else if pass.ended {
             // Bytes that a layer can still decode come before the end, and those that wait for the user to
             // resume or for the protocol to have room.
-            if pass.again || recv.aside_until.is_some() || self.conn.is_paused() || recv.again {
+            let opened = recv.stage == Stage::Open;
+            let paused = opened && (recv.again || self.conn.is_paused());
+            if pass.again || recv.aside_until.is_some() || paused {
                 recv.undecoded = true;
             } else {
                 recv.ending = Some(Ending::EndOfStream);

@@ -1343,3 +1343,41 @@ fn an_upper_layer_without_room_stops_the_one_below() {
     opened(&calls);
     received(&calls, 16 * 1000 * SENT);
 }
+
+/// Is ready with the first `!`.
+struct Slow(bool);
+
+impl Layer for Slow {
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        match input.take_all() {
+            b"!" => self.0 = true,
+            bytes => decoded.push(bytes),
+        }
+        Ok(if self.0 { LayerState::Ready } else { LayerState::Handshaking })
+    }
+
+    fn send(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Close> {
+        Ok(())
+    }
+}
+
+#[test]
+fn bytes_that_a_layer_decodes_before_it_is_ready_come_when_it_is() {
+    let runtime = start(config());
+    let (probe, calls) = Probe::new();
+    let options =
+        ListenOptions::new().layer(|_: &Connection| Ok(Box::new(Slow(false)) as Box<dyn Layer>));
+    let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+    let mut peer = peer(&listener);
+    peer.send(b"early");
+    wait_for(&runtime, Counter::BytesReceived, 5);
+    peer.send(b"!");
+    opened(&calls);
+    assert_eq!(received(&calls, 5), b"early");
+}
