@@ -151,7 +151,8 @@ struct Tls {
     tls: rustls::Connection,
     /// Set until the handshake is complete.
     handshaking: bool,
-    /// Bytes of the handshake, of which `rustls` may keep all.
+    /// Bytes since the last that were decoded. `rustls` may keep all: the messages of a handshake, and the
+    /// beginning of a later message that spans records.
     kept_bytes: usize,
     /// Set when the peer has sent `close_notify`.
     ended: bool,
@@ -177,12 +178,15 @@ impl Tls {
             && !self.ended
             && let Some(size) = record_size(input.bytes())
         {
+            self.kept_bytes += size;
             let read = self.read(input.take(size), decoded);
             // The alert, if it failed.
             self.write(answer);
             read?;
-            self.handshaking = self.tls.is_handshaking();
-            self.kept_bytes = if self.handshaking { self.kept_bytes + size } else { 0 };
+            if self.handshaking && !self.tls.is_handshaking() {
+                self.handshaking = false;
+                self.kept_bytes = 0;
+            }
         }
         Ok(())
     }
@@ -200,6 +204,7 @@ impl Tls {
             && !bytes.is_empty()
         {
             decoded.push(bytes);
+            self.kept_bytes = 0;
             let count = bytes.len();
             reader.consume(count);
         }

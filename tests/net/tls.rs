@@ -253,6 +253,22 @@ fn keys_may_change_in_mid_stream() {
     }
 }
 
+/// A message may span records, and `rustls` keeps its beginning. Key updates stand for such records.
+#[test]
+fn records_without_data_count_as_kept_until_data_comes() {
+    let (runtime, identity) = (start(config()), Identity::new());
+    let (protocol, _told) = Echo::new();
+    let listener = listen(&runtime, &TlsServer::new(identity.server()), protocol);
+    let mut stream = foreign(listener.local_addr(), &identity.client(&[&TLS13]));
+    ask(&mut stream, b"hello");
+    eventually(LONG, || runtime.stats().buffered_bytes == 0);
+    stream.conn.refresh_traffic_keys().expect("TLS 1.3");
+    stream.flush().expect("sent");
+    eventually_or(LONG, || runtime.stats().buffered_bytes > 20, || runtime.stats());
+    ask(&mut stream, b"with new keys");
+    eventually_or(LONG, || runtime.stats().buffered_bytes == 0, || runtime.stats());
+}
+
 #[test]
 fn a_reload_changes_the_certificate_of_new_connections_alone() {
     let (runtime, old, new) = (start(config()), Identity::new(), Identity::new());
