@@ -242,23 +242,27 @@ impl Protocol for Server {
                 conn.notify_when_drained();
                 return Ok(());
             }
-            let Some(request) = http::parse(input.bytes()).map_err(|refusal| {
-                let head_only = input.take_all().starts_with(b"HEAD ");
-                answer(conn, refusal.0, PLAIN, &format!("{}\n", refusal.0), head_only, true);
-                Close::new(refusal.0)
-            })?
-            else {
-                paused.resume(conn);
-                return Ok(());
+            let request = match http::parse(input.bytes()) {
+                Ok(Some(request)) => request,
+                Ok(None) => {
+                    paused.resume(conn);
+                    return Ok(());
+                }
+                Err(refusal) => {
+                    let head_only = input.take_all().starts_with(b"HEAD ");
+                    answer(conn, refusal.0, PLAIN, &format!("{}\n", refusal.0), head_only, true);
+                    return Err(Close::new(refusal.0));
+                }
             };
             let (status, kind, body) = match request.path {
                 "/" => ("200 OK", "text/html", page::render(&self.0, &self.0.look())),
                 "/metrics" => ("200 OK", metrics::TYPE, metrics::render(&self.0)),
                 _ => ("404 Not Found", PLAIN, "404 Not Found\n".to_owned()),
             };
-            input.consume(request.length);
-            answer(conn, status, kind, &body, request.head_only, request.close);
-            if request.close {
+            let (length, head_only, close) = (request.length, request.head_only, request.close);
+            input.consume(length);
+            answer(conn, status, kind, &body, head_only, close);
+            if close {
                 conn.close("the last answer was sent");
                 return Ok(());
             }
