@@ -123,7 +123,7 @@ impl ReadMore for Reader<'_, '_> {
                 Err(error) => break Err(error),
             }
             // Bytes that had arrived were read before a drain counts.
-            if conn.recv.marks().has(DRAIN | OVER) {
+            if self.marks().has(DRAIN | OVER) || self.recv.drain_later {
                 break Err(ReadMoreError::Ending(CloseReason::Draining));
             }
             let now = clock::now();
@@ -147,10 +147,15 @@ impl ReadMore for Reader<'_, '_> {
 }
 
 impl Reader<'_, '_> {
+    /// Returns the marks that are left, and those of the turn that calls the handler.
+    fn marks(&self) -> Marks {
+        self.round.conn.recv.marks() | self.round.marks
+    }
+
     /// Returns the reason why nothing may be read any more, if there is one.
     fn ended(&self) -> Option<ReadMoreError> {
         let conn: &Conn = self.round.conn;
-        let marks = conn.recv.marks();
+        let marks = self.marks();
         let reason = match &self.recv.ending {
             Some(Ending::Close(reason) | Ending::Abort(reason)) => reason.clone(),
             Some(Ending::EndOfStream) => return Some(ReadMoreError::Finished),

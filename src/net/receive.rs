@@ -247,6 +247,7 @@ pub(super) fn run<'a>(
     let mut round = Round {
         connection,
         conn,
+        marks: Marks::NONE,
         received: 0,
         encoded: 0,
         timed: false,
@@ -313,6 +314,8 @@ pub(super) fn run<'a>(
 pub(super) struct Round<'a> {
     pub(super) connection: &'a Connection,
     pub(super) conn: &'a Arc<Conn>,
+    /// Marks that the turn has taken.
+    pub(super) marks: Marks,
     /// Bytes delivered to the protocol.
     pub(super) received: usize,
     /// Bytes received for the layers.
@@ -348,6 +351,7 @@ impl Round<'_> {
 
     /// Handles the marks once. An end takes effect only if all received bytes have been released.
     fn turn(&mut self, recv: &mut Recv, mut marks: Marks, context: &mut WorkerContext<'_>) -> Next {
+        self.marks = marks;
         recv.hung_up |= marks.has(HUNG_UP);
         if recv.stage == Stage::Closed {
             return Next::Rest;

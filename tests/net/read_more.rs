@@ -1,6 +1,7 @@
 //! Handlers that wait for their peer in the middle of a request.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -337,6 +338,111 @@ fn a_drain_ends_the_wait_in_good_order() {
         assert_eq!(error.to_string(), "read_more: the connection ends: the runtime drained");
         assert_eq!(ends.all(), ["the runtime drained"]);
         assert_eq!(peer.receive_to_finish(), b"");
+    }
+}
+
+/// Server whose first call waits at a gate and whose second one reads more.
+fn second_call_waits(kind: Kind) -> (Server, Gate, Ends, mpsc::Receiver<Connection>) {
+    let (gate, (begins, begun)) = (Gate::default(), mpsc::channel());
+    let held = gate.clone();
+    let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+        if input.take(1) == b"a" {
+            begins.send(conn.clone()).expect("the test listens");
+            held.pass();
+            return Ok(());
+        }
+        input.read_more(soon() + LONG)?;
+        Ok(())
+    });
+    (Server::start(kind, config(), protocol), gate, ends, begun)
+}
+
+/// Protocol whose `notified` reads more once `reads` is set.
+struct ReadsWhenNotified {
+    given: mpsc::Sender<Connection>,
+    told: mpsc::Sender<Option<ReadMoreError>>,
+    reads: Arc<AtomicBool>,
+}
+
+impl Protocol for ReadsWhenNotified {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        self.given.send(conn.clone()).expect("the test listens");
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        input.take_all();
+        Ok(())
+    }
+
+    fn notified(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        let reads = self.reads.load(Ordering::Relaxed);
+        let error = reads.then(|| input.read_more(soon() + LONG)).and_then(Result::err);
+        self.told.send(error).expect("the test listens");
+        Ok(())
+    }
+}
+
+/// The drain waits for the end of the pause.
+#[test]
+fn a_drain_that_waits_for_a_paused_connection_ends_its_wait() {
+    let ((given, conns), (told, calls)) = (mpsc::channel(), mpsc::channel());
+    let reads = Arc::new(AtomicBool::new(false));
+    let protocol = ReadsWhenNotified { given, told, reads: Arc::clone(&reads) };
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    let mut peer = server.peer();
+    let conn = conns.recv_timeout(LONG).expect("a connection");
+    conn.pause_reads();
+    peer.send(b"question");
+    let handle = server.runtime.handle();
+    let drain = thread::spawn(move || server.drain(LONG));
+    eventually(LONG, || handle.spawn(|| ()).is_err());
+    // The mark of the drain has been taken after these calls.
+    for _ in 0..100 {
+        conn.notify();
+        assert!(calls.recv_timeout(LONG).expect("a call").is_none());
+    }
+    reads.store(true, Ordering::Relaxed);
+    conn.notify();
+    let error = calls.recv_timeout(LONG).expect("the wait ends").expect("no bytes");
+    assert_eq!(error.to_string(), "read_more: the connection ends: the runtime drained");
+    conn.resume_reads();
+    assert_clean(&drain.join().expect("no panic"));
+}
+
+/// The turn that calls the handler has taken the mark already.
+#[test]
+fn a_close_that_comes_before_the_call_ends_its_wait() {
+    for kind in BOTH {
+        let (server, gate, ends, begun) = second_call_waits(kind);
+        let mut peer = server.peer();
+        peer.send(b"a");
+        let conn = begun.recv_timeout(LONG).expect("the handler runs");
+        peer.send(b"b");
+        conn.close("enough");
+        // The same turn reads.
+        conn.resume_reads();
+        gate.open();
+        assert_eq!(ends.wait_for(1), ["enough"]);
+    }
+}
+
+#[test]
+fn a_drain_that_comes_before_the_call_ends_its_wait() {
+    for kind in BOTH {
+        let (server, gate, ends, begun) = second_call_waits(kind);
+        let mut peer = server.peer();
+        peer.send(b"a");
+        drop(begun.recv_timeout(LONG).expect("the handler runs"));
+        peer.send(b"b");
+        let handle = server.runtime.handle();
+        let drain = thread::spawn(move || server.drain(LONG));
+        eventually(LONG, || handle.spawn(|| ()).is_err());
+        gate.open();
+        assert_clean(&drain.join().expect("no panic"));
+        assert_eq!(ends.all(), ["the runtime drained"]);
     }
 }
 
