@@ -19,8 +19,7 @@ use crate::sys::socket::{self, Received};
 impl Round<'_> {
     pub(super) fn end_of_stream(&self, recv: &mut Recv) {
         recv.ended = true;
-        let ended = if self.conn.is_layered() { self.conn.end_layers() } else { Ok(()) };
-        let reason = ended.err().map(|Close(reason)| reason);
+        let reason = self.conn.end_layers().err().map(|Close(reason)| reason);
         if recv.stage == Stage::Handshaking {
             self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
             return;

@@ -105,7 +105,7 @@ pub trait Layer: Send + 'static {
     /// A [`Close`] ends the connection. The bytes are not sent.
     fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close>;
 
-    /// Called when the stream of the layer below has ended.
+    /// Called when the stream of the layer below has ended, also several times.
     ///
     /// # Errors
     ///

@@ -196,6 +196,9 @@ impl Conn {
     ///
     /// The reason of a layer for which the stream may not end here.
     pub(super) fn end_layers(self: &Arc<Self>) -> Result<(), Close> {
+        if !self.is_layered() {
+            return Ok(());
+        }
         let (ended, _) = self.with_layers(|stack, _| {
             // The streams below the one that has ended go on.
             let is_ended = |slot: &Slot| slot.state == Some(LayerState::Ended);

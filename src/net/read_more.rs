@@ -242,8 +242,16 @@ impl Reader<'_, '_> {
 
     fn note(&mut self, bytes: usize) {
         match bytes {
-            0 => self.recv.ending = Some(Ending::EndOfStream),
+            0 => self.recv.ending = Some(self.end_of_stream()),
             bytes => self.round.heard(self.recv, bytes, clock::now()),
+        }
+    }
+
+    /// Asks the layers if the stream may end here.
+    fn end_of_stream(&self) -> Ending {
+        match self.round.conn.end_layers() {
+            Ok(()) => Ending::EndOfStream,
+            Err(Close(reason)) => Ending::Close(reason),
         }
     }
 

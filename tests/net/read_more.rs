@@ -313,6 +313,53 @@ fn a_peer_that_finishes_or_resets_ends_the_wait() {
     assert_eq!(conn.peer_state(), PeerState::Gone);
 }
 
+/// Passes bytes on, and must end by an order of its own.
+struct NeedsFarewell;
+
+impl Layer for NeedsFarewell {
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        decoded.push(input.take_all());
+        Ok(LayerState::Ready)
+    }
+
+    fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+        encoded.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Result<(), Close> {
+        Err("cut short".into())
+    }
+}
+
+/// The handler must not take the bytes for whole.
+#[test]
+fn a_stream_that_a_layer_finds_cut_short_is_not_finished() {
+    let (tell, told) = mpsc::channel();
+    let (protocol, ends) = Bytes::with_ends(move |_: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        let read = input.read_more(soon());
+        tell.send(read.clone()).expect("the test listens");
+        Ok(read?)
+    });
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let options = ListenOptions::new().layer(|_: &Connection| Ok(Box::new(NeedsFarewell) as _));
+    let listener = runtime.listen_with("127.0.0.1:0", options, protocol).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    peer.send(b"a");
+    eventually(LONG, || runtime.stats().stalled_threads == 1);
+    peer.finish();
+    let error = told.recv_timeout(LONG).expect("the wait ends").expect_err("no bytes");
+    assert_eq!(error.to_string(), "read_more: the connection ends: cut short");
+    assert_eq!(ends.wait_for(1), ["cut short"]);
+}
+
 #[test]
 fn a_close_by_another_thread_ends_the_wait() {
     for kind in BOTH {
