@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{ABORT, CLOSE, Conn, HUNG_UP, READABLE, UNPAUSED};
@@ -106,6 +106,7 @@ impl ReadMore for Reader<'_, '_> {
     fn read(&mut self, deadline: Instant) -> Result<(), ReadMoreError> {
         let conn = self.round.conn;
         let mut taken = Marks::NONE;
+        let mut waited = Duration::ZERO;
         let result = loop {
             // Bytes that come from here on leave the mark again.
             taken |= conn.recv.take(AGAIN);
@@ -132,7 +133,9 @@ impl ReadMore for Reader<'_, '_> {
             }
             let limit = Some(deadline - now);
             run_as(Wait::Network, || conn.recv.wait(AGAIN | OVER_WITH, &conn.bell, limit));
+            waited += clock::now().saturating_duration_since(now);
         };
+        self.postpone(waited);
         if self.recv.undecoded {
             // Bytes that the layers keep leave no mark.
             taken |= READABLE;
@@ -150,6 +153,14 @@ impl Reader<'_, '_> {
     /// Returns the marks that are left, and those of the turn that calls the handler.
     fn marks(&self) -> Marks {
         self.round.conn.recv.marks() | self.round.marks
+    }
+
+    /// Moves the deadlines for the peer's input, which do not run during a wait.
+    fn postpone(&mut self, waited: Duration) {
+        let now = clock::now();
+        let Recv { silent_until, heard_at, frame_until, .. } = &mut *self.recv;
+        silent_until.iter_mut().chain(frame_until).for_each(|until| *until += waited);
+        heard_at.iter_mut().for_each(|at| *at = now.min(*at + waited));
     }
 
     /// Returns the reason why nothing may be read any more, if there is one.

@@ -360,6 +360,32 @@ fn a_stream_that_a_layer_finds_cut_short_is_not_finished() {
     assert_eq!(ends.wait_for(1), ["cut short"]);
 }
 
+/// The peer of a handler that waits for longer than the time-outs has all of their time afterwards.
+#[test]
+fn time_outs_for_input_do_not_run_during_a_wait() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    for limited in [config().frame_timeout(LIMIT), config().idle_timeout(LIMIT)] {
+        let (tell, told) = mpsc::channel();
+        let (protocol, ends) = Bytes::with_ends(move |_: &Connection, input: &mut Input<'_>| {
+            if input.len() == 2 {
+                let error = input.read_more(Instant::now() + 2 * LIMIT).expect_err("no bytes");
+                assert!(matches!(error, ReadMoreError::Deadline), "{error}");
+            }
+            tell.send(input.len()).expect("the test listens");
+            Ok(())
+        });
+        let server = Server::start(Kind::Tcp, limited, protocol);
+        let mut peer = server.peer();
+        peer.send(b"a");
+        for count in 1..=3 {
+            assert_eq!(told.recv_timeout(LONG).expect("a call"), count, "{:?}", ends.all());
+            // Late, but within the time-outs.
+            thread::sleep(LIMIT / 4);
+            peer.send(b"b");
+        }
+    }
+}
+
 #[test]
 fn a_close_by_another_thread_ends_the_wait() {
     for kind in BOTH {
