@@ -269,14 +269,18 @@ impl Conn {
     /// Tells the listener that this connection is no longer open.
     fn leave_listener(&self) {
         if let Some(admissions) = &self.protocol().options().admissions {
-            let client = self.layers.get().and_then(|layers| layers.client.get());
-            admissions.leave(&self.peer, client);
+            admissions.leave(&self.peer, self.named_client());
         }
     }
 
     /// Returns the address that a layer has named, or that of the peer.
     pub(super) fn client_addr(&self) -> &Address {
-        self.layers.get().and_then(|layers| layers.client.get()).unwrap_or(&self.peer)
+        self.named_client().unwrap_or(&self.peer)
+    }
+
+    /// Returns the address that a layer has named.
+    pub(super) fn named_client(&self) -> Option<&Address> {
+        self.layers.get().and_then(|layers| layers.client.get())
     }
 
     /// Returns true if bytes pass through layers.

@@ -4,12 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use epoll_group::net::{
-    Address, Close, ConnectOptions, Connection, Input, ListenOptions, Listener, Network, Protocol,
-    ProxyHeader, ProxyVersion,
+    Address, Close, ConnectOptions, Connection, Decoded, Input, Layer, LayerState, ListenOptions,
+    Listener, Network, Protocol, ProxyHeader, ProxyVersion,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
@@ -200,6 +201,58 @@ fn connections_are_limited_by_the_address_of_the_client() {
     let mut peer = server.peer();
     peer.send(b"PROXY TCP4 192.0.2.3 192.0.2.100 1 2\r\n?");
     assert_eq!(line(&mut peer), "192.0.2.3:1");
+}
+
+/// Passes all bytes, and panics at the start while the flag is set.
+struct Panics(Arc<AtomicBool>);
+
+impl Layer for Panics {
+    fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
+        assert!(!self.0.load(Ordering::Relaxed), "planned");
+        Ok(LayerState::Ready)
+    }
+
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        decoded.push(input.take_all());
+        Ok(LayerState::Ready)
+    }
+
+    fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+        encoded.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// The connection has named its client, and ends in the same pass.
+#[test]
+fn a_panic_behind_the_header_leaves_the_places_of_others_alone() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&panics);
+    let make = move |_: &Connection| Ok(Box::new(Panics(Arc::clone(&flag))) as Box<dyn Layer>);
+    let options = trusted().layer(make).max_connections_per_address(1);
+    let server = Behind::start("127.0.0.1:0", config(), options);
+    let mut first = server.peer();
+    first.send(&[V1, b"?"].concat());
+    line(&mut first);
+    panics.store(true, Ordering::Relaxed);
+    let mut second = server.peer();
+    second.send(V1);
+    second.receive_all();
+    eventually(LONG, || server.listener.stats().open == 1);
+    panics.store(false, Ordering::Relaxed);
+    server.ends(server.peer(), V1);
+    // The place of the second one is free when the first one has gone.
+    drop(first);
+    eventually(LONG, || server.listener.stats().open == 0);
+    let mut last = server.peer();
+    last.send(&[V1, b"?"].concat());
+    line(&mut last);
 }
 
 /// Asks once, and reports the answer.
