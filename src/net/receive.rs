@@ -660,10 +660,24 @@ impl Round<'_> {
             self.conn.notify_recv(NOTIFIED);
             return;
         }
+        if recv.buf.is_empty() && !recv.undecoded {
+            self.await_first_bytes(recv);
+        }
         self.open(recv);
         let later = mem::take(&mut recv.later);
         if !later.is_empty() {
             self.conn.notify_recv(later);
+        }
+    }
+
+    /// Gives an accepted connection the time for its first bytes once more. The earlier ones were of a
+    /// proxy or of a handshake.
+    fn await_first_bytes(&self, recv: &mut Recv) {
+        if self.conn.origin == Origin::Accepted && recv.silent_until.is_none() {
+            let until = clock::now() + self.conn.first_bytes_timeout();
+            recv.silent_until = Some(until);
+            self.conn.group.usage().silent_opened();
+            self.conn.arm(until);
         }
     }
 

@@ -255,6 +255,30 @@ fn a_panic_behind_the_header_leaves_the_places_of_others_alone() {
     line(&mut last);
 }
 
+/// The proxy sends the header, and the client nothing.
+#[test]
+fn a_client_that_is_silent_behind_its_header_is_cut_after_first_bytes_timeout() {
+    let server = Behind::start("127.0.0.1:0", config(), trusted());
+    let mut talks = server.peer();
+    talks.send(&[V1, b"?"].concat());
+    line(&mut talks);
+    assert_eq!(server.runtime.stats().silent_connections, 0);
+    let mut waits = server.peer();
+    waits.send(V1);
+    eventually(LONG, || server.runtime.stats().handshakes == 0);
+    eventually(LONG, || server.runtime.stats().silent_connections == 1);
+    waits.send(b"?");
+    line(&mut waits);
+    assert_eq!(server.runtime.stats().silent_connections, 0);
+    let options = trusted().first_bytes_timeout(Duration::from_millis(50));
+    let server = Behind::start("127.0.0.1:0", config(), options);
+    let mut peer = server.peer();
+    peer.send(V1);
+    assert_eq!(peer.receive_to_finish(), b"");
+    assert_eq!(server.count(Counter::ClosedFirstBytesTimeout), 1);
+    eventually(LONG, || server.runtime.stats().silent_connections == 0);
+}
+
 /// Asks once, and reports the answer.
 struct Ask(mpsc::Sender<String>);
 
