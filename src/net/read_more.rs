@@ -86,6 +86,10 @@ const AGAIN: Marks = READABLE.or(HUNG_UP).or(UNPAUSED);
 /// Marks that end a wait. They stay for the turn that follows.
 const OVER_WITH: Marks = ABORT.or(CLOSE).or(CUT).or(OVER).or(DRAIN);
 
+/// Time after which a handler looks at its socket, although no mark was left. If all threads wait, none of
+/// them waits for events.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
 impl ReadMore for Reader<'_, '_> {
     fn keep(&mut self, unconsumed: &[u8], needed: usize) {
         // The callback has them, and its rest follows.
@@ -131,7 +135,7 @@ impl ReadMore for Reader<'_, '_> {
             if now >= deadline {
                 break Err(ReadMoreError::Deadline);
             }
-            let limit = Some(deadline - now);
+            let limit = Some((deadline - now).min(LONGEST_SLEEP));
             run_as(Wait::Network, || conn.recv.wait(AGAIN | OVER_WITH, &conn.bell, limit));
             waited += clock::now().saturating_duration_since(now);
         };

@@ -228,6 +228,27 @@ fn threads_come_for_handlers_that_wait_and_leave_afterwards() {
     assert_eq!(server.stats().stalled_threads, 0);
 }
 
+/// More handlers wait than there can be threads. The bytes for which they wait are still noticed.
+#[test]
+fn handlers_that_use_up_all_threads_are_woken_by_their_peers() {
+    for reserve in [0, 1] {
+        let config = config().max_threads(6).reserve_threads_per_group(reserve);
+        let server = Server::start(Kind::Tcp, config, Bytes::new(converse));
+        let mut peers: Vec<_> = (0..20).map(|_| server.peer()).collect();
+        for peer in &mut peers {
+            peer.send(b"a\n");
+        }
+        eventually(LONG, || server.stats().stalled_threads as usize == 6 - reserve);
+        for peer in &mut peers {
+            peer.send(b"b\n");
+        }
+        let began = Instant::now();
+        peers.iter_mut().for_each(|peer| says(peer, "why?\na, because b\n"));
+        // Not only at the deadlines of the handlers.
+        assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    }
+}
+
 /// Server whose handler drops its input and reads more, once for each call.
 struct Waiting {
     server: Server,
