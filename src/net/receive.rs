@@ -540,8 +540,9 @@ impl Round<'_> {
         let outcome =
             self.deliver_again(recv, |handler, conn, input| handler.notified(conn, input));
         let breaks = matches!(recv.ending, Some(Ending::Close(_) | Ending::Abort(_)));
+        let goes_on = recv.stage == Stage::Open && !breaks && !self.conn.is_paused();
         // Of what it has read, the rest is for `received`.
-        if outcome.has_read && outcome.left > 0 && !breaks && !self.conn.is_paused() {
+        if outcome.has_read && outcome.left > 0 && goes_on {
             self.deliver_again(recv, received);
         }
     }

@@ -1,13 +1,13 @@
 //! Handlers that wait for their peer in the middle of a request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::net::{
-    Close, CloseReason, Connection, Decoded, Input, Layer, LayerState, ListenOptions, PeerState,
-    Protocol, ReadMoreError,
+    Close, CloseReason, Connection, Decoded, HalfClose, Hold, Input, Layer, LayerState,
+    ListenOptions, PeerState, Protocol, ReadMoreError,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
@@ -668,6 +668,54 @@ fn a_notified_handler_reads_more_and_the_rest_is_received() {
         }
         assert_eq!(rest, b", rest");
     }
+}
+
+/// Leaves its input, and reads more when it is notified.
+struct Leaves {
+    received: mpsc::Sender<usize>,
+    notified: mpsc::Sender<Option<ReadMoreError>>,
+    held: Mutex<Option<Hold>>,
+}
+
+impl Protocol for Leaves {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        *self.held.lock().expect("no panic") = Some(conn.hold());
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        self.received.send(input.len()).expect("the test listens");
+        Ok(())
+    }
+
+    fn ended(&self, conn: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        conn.notify();
+        Ok(HalfClose::End)
+    }
+
+    fn notified(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        let error = input.read_more(soon()).err();
+        self.notified.send(error).expect("the test listens");
+        self.held.lock().expect("no panic").take();
+        Ok(())
+    }
+}
+
+/// The connection ends when its request has ended, and is no longer read.
+#[test]
+fn a_notified_handler_that_can_read_no_more_leaves_nothing_to_receive() {
+    let ((received, receives), (notified, calls)) = (mpsc::channel(), mpsc::channel());
+    let protocol = Leaves { received, notified, held: Mutex::default() };
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    let mut peer = server.peer();
+    peer.send(b"half a frame");
+    peer.finish();
+    let error = calls.recv_timeout(LONG).expect("a call").expect("no bytes");
+    assert_eq!(error.to_string(), "read_more: the peer has finished sending");
+    server.wait_until_empty();
+    assert_eq!(receives.try_iter().count(), 1, "no bytes have come");
 }
 
 #[test]
