@@ -223,7 +223,8 @@ impl Config {
         self
     }
 
-    /// Time in which an accepted connection must send its first bytes. Then it is closed.
+    /// Time in which an accepted connection must send its first bytes. Then it is closed. If it has
+    /// layers, the time begins once more when they are ready.
     ///
     /// *Live*, for new connections. *Range* 1 ms..=3600 s. *Default* 10 s. *Price*: silent
     /// connections count against [`max_silent_connections`](Self::max_silent_connections) for

@@ -98,7 +98,8 @@ pub(crate) struct Runner<T> {
     /// Writers: all threads, by read-modify-write only. `OWNED`: a thread may access `value`, or a
     /// queue holds the right to. `QUEUED`, only together with `OWNED`: a queue holds it. `FLAG`: a
     /// note of the owner for threads that only read the word. `AWAITS`: the last hold to end leaves a
-    /// mark. `WAITS`: the owner sleeps or is about to. `MARKS`: marks that no owner has taken yet. The upper half counts the holds.
+    /// mark. `WAITS`: the owner sleeps or is about to. `MARKS`: marks that no owner has taken yet. The
+    /// upper half counts the holds.
     word: AtomicU64,
     value: UnsafeCell<T>,
 }

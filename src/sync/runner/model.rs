@@ -3,9 +3,10 @@
 //! The first model is receiving: notifiers with different marks, one of which queues. In the
 //! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
 //! run ends by a panic. The next two are the end of a connection, which waits for the end of its
-//! requests. In the sixth an owner waits for one of two marks. The last is sending: the order of calls is that of `net`, reduced to a
-//! counter of bytes. The socket is a lock around its room, as in the kernel. Senders hand over to a
-//! task after one round or two. The worker or the last thread runs it.
+//! requests. In the sixth an owner waits for one of two marks. The last is sending: the order of
+//! calls is that of `net`, reduced to a counter of bytes. The socket is a lock around its room, as in
+//! the kernel. Senders hand over to a task after one round or two. The worker or the last thread runs
+//! it.
 //!
 //! Left out: more than three threads, and more marks than threads.
 
