@@ -93,7 +93,8 @@ pub struct Credentials {
 /// `"unix:/run/db.sock"`, `"unix:@abstract"`, a [`SocketAddr`], an [`Address`], a [`Path`].
 ///
 /// Resolving a host name waits for the resolver. On a worker this wait is announced, so other threads
-/// go on. The first address is taken.
+/// go on. [`connect`](crate::Handle::connect) tries all addresses of the name, in the resolver's order.
+/// [`listen`](crate::Handle::listen) takes the first one.
 pub trait ToAddress {
     /// Returns the address.
     ///
@@ -101,10 +102,23 @@ pub trait ToAddress {
     ///
     /// If the text is not an address or does not resolve.
     fn to_address(&self) -> io::Result<Address>;
+
+    /// Returns all addresses, in the order in which they are tried. By default there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not an address or does not resolve.
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        self.to_address().map(|address| vec![address])
+    }
 }
 
 impl ToAddress for str {
     fn to_address(&self) -> io::Result<Address> {
+        self.to_addresses().map(|mut addresses| addresses.swap_remove(0))
+    }
+
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
         if let Some(path) = self.strip_prefix(UNIX_PREFIX) {
             let name = path.strip_prefix('@');
             if name.is_none() && (path.is_empty() || path.contains('\0')) {
@@ -112,20 +126,27 @@ impl ToAddress for str {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             let name = name.map(|name| abstract_path(name.as_bytes()));
-            return Ok(Address::Unix(name.unwrap_or_else(|| path.into())));
+            return Ok(vec![Address::Unix(name.unwrap_or_else(|| path.into()))]);
         }
         if let Ok(addr) = self.parse() {
-            return Ok(Address::Tcp(addr));
+            return Ok(vec![Address::Tcp(addr)]);
         }
-        let mut found = run_as(Wait::Network, || self.to_socket_addrs())?;
-        let nothing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        found.next().map(Address::Tcp).ok_or_else(nothing)
+        let found = run_as(Wait::Network, || self.to_socket_addrs())?;
+        let addresses: Vec<_> = found.map(Address::Tcp).collect();
+        if addresses.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        }
+        Ok(addresses)
     }
 }
 
 impl ToAddress for String {
     fn to_address(&self) -> io::Result<Address> {
         self.as_str().to_address()
+    }
+
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        self.as_str().to_addresses()
     }
 }
 
@@ -150,6 +171,10 @@ impl ToAddress for Path {
 impl<A: ToAddress + ?Sized> ToAddress for &A {
     fn to_address(&self) -> io::Result<Address> {
         (**self).to_address()
+    }
+
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        (**self).to_addresses()
     }
 }
 

@@ -32,7 +32,10 @@ pub(super) struct Conn {
     pub(super) group: Arc<Group>,
     pub(super) id: ConnectionId,
     pub(super) origin: Origin,
-    pub(super) peer: Address,
+    /// Address of the peer. For an outgoing connection the first one of its server.
+    peer: Address,
+    /// Address to which the connection was established, if it is a later one of its server.
+    later_peer: OnceLock<Box<Address>>,
     /// Present until the connection is dropped.
     parts: Option<Parts>,
     /// Set before the connection is published.
@@ -133,14 +136,15 @@ impl Conn {
             Address::Tcp(_) => Family::Tcp,
             Address::Unix(_) => Family::Unix,
         };
-        let cost = match origin {
-            Origin::Accepted => Cost::like(protocol.first_cost()),
-            Origin::Outgoing => Cost::unknown(),
+        let (cost, outbound) = match origin {
+            Origin::Accepted => (Cost::like(protocol.first_cost()), Outbound::default()),
+            Origin::Outgoing => (Cost::unknown(), Outbound::connecting()),
         };
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,
             peer,
+            later_peer: OnceLock::new(),
             parts: Some(Parts {
                 socket,
                 _starved: TellStarved(Arc::clone(group.usage())),
@@ -152,7 +156,7 @@ impl Conn {
             class: AtomicU8::new(class as u8),
             recv: Runner::new(recv),
             bell: Bell::new(),
-            send: Runner::new(Outbound::default()),
+            send: Runner::new(outbound),
             inbox: Mutex::new(Vec::new()),
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
@@ -275,12 +279,24 @@ impl Conn {
 
     /// Returns the address that a layer has named, or that of the peer.
     pub(super) fn client_addr(&self) -> &Address {
-        self.named_client().unwrap_or(&self.peer)
+        self.layers.get().and_then(|layers| layers.client.get()).unwrap_or_else(|| self.peer())
     }
 
-    /// Returns the address that a layer has named.
-    pub(super) fn named_client(&self) -> Option<&Address> {
-        self.layers.get().and_then(|layers| layers.client.get())
+    pub(super) fn peer(&self) -> &Address {
+        self.later_peer.get().map_or(&self.peer, |peer| peer)
+    }
+
+    /// Connects to a later address of the server, with the same descriptor.
+    pub(super) fn change_socket(&self, socket: OwnedFd) -> io::Result<()> {
+        socket::replace(self.fd(), socket)?;
+        let token = self.token.get().copied().expect("set before the connection is published");
+        // The socket before was the only one of its description, so it is no longer watched.
+        self.group.watch(self.fd(), Interest::STREAM, token)
+    }
+
+    /// Notes the address to which the connection was established, if it is not the first one.
+    pub(super) fn set_later_peer(&self, peer: Address) {
+        let _ = self.later_peer.set(Box::new(peer));
     }
 
     /// Returns true if bytes pass through layers.

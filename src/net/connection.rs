@@ -68,10 +68,11 @@ impl Connection {
         self.0.id
     }
 
-    /// Returns the address of the peer.
+    /// Returns the address of the peer. Until an outgoing connection is established, this is the first
+    /// address of its server.
     #[must_use]
     pub fn peer_addr(&self) -> &Address {
-        &self.0.peer
+        self.0.peer()
     }
 
     /// Returns the address of the client: that of the peer, unless the peer is a proxy and a
@@ -94,7 +95,7 @@ impl Connection {
     /// not know them.
     #[must_use]
     pub fn credentials(&self) -> Option<Credentials> {
-        match self.0.peer {
+        match self.0.peer() {
             Address::Unix(_) => {
                 let (pid, uid, gid) = socket::peer_credentials(self.0.fd()).ok()?;
                 Some(Credentials { pid, uid, gid })
@@ -308,7 +309,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("id", &self.0.id)
-            .field("peer", &self.0.peer)
+            .field("peer", self.0.peer())
             .field("phase", &self.0.phase())
             .field("pending_bytes", &self.pending_bytes())
             .finish_non_exhaustive()

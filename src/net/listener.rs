@@ -15,6 +15,7 @@ use super::connection::{ConnectError, Connection};
 use super::handler::{Erased, Typed};
 use super::options::{ConnOptions, ConnectOptions, ListenOptions};
 use super::receive::Recv;
+use super::route::{Attempt, Route};
 use crate::config::ConfigError;
 use crate::runtime::{Handle, Runtime};
 use crate::stats::Counter;
@@ -188,7 +189,8 @@ impl Handle {
 
     /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once.
     /// [`Protocol::opened`] is called when the connection is established. Bytes sent before that
-    /// wait. If it fails, only [`Protocol::connect_failed`] is called. The kernel limits the time
+    /// wait. If a name has several addresses, they are tried one after the other; each has an equal share
+    /// of the time that is left. If the last one fails, only [`Protocol::connect_failed`] is called. The kernel limits the time
     /// (about two minutes for a host that does not answer); `close` gives up earlier. If the
     /// backlog of a Unix socket is full, the connection fails at once.
     ///
@@ -217,8 +219,7 @@ impl Handle {
         protocol: P,
     ) -> Result<Connection, ConnectError> {
         options.conn.check().map_err(ConnectError::Options)?;
-        let to = to.to_address().map_err(ConnectError::Address)?;
-        let raw = to.to_raw().map_err(ConnectError::Address)?;
+        let to = to.to_addresses().map_err(ConnectError::Address)?;
         if self.usage().is_draining() {
             return Err(ConnectError::Draining);
         }
@@ -227,16 +228,19 @@ impl Handle {
             return Err(ConnectError::Limit(limit));
         }
         let ConnectOptions { conn, connect_timeout, local_addr, prepare } = options;
-        if local_addr.is_some() && matches!(to, Address::Unix(_)) {
+        let is_unix = |to: &&Address| matches!(to, Address::Unix(_));
+        if let (Some(_), Some(to)) = (local_addr, to.iter().find(is_unix)) {
             let text = format!("local_addr is of TCP, but {to} is a Unix socket");
             return Err(ConnectError::Address(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
-        let socket = socket::connect(&raw, local_addr, &socket_options(self, prepare))
-            .map_err(ConnectError::Io)?;
-        let recv = Recv::outgoing(connect_timeout.map(|limit| clock::later(clock::now(), limit)));
+        let until = connect_timeout.map(|limit| clock::later(clock::now(), limit));
+        let mut route = Route::new(to, local_addr, socket_options(self, prepare), until);
+        let nowhere = io::Error::new(io::ErrorKind::NotFound, "the list of addresses is empty");
+        let Attempt { address, socket, until } = route.go_on(nowhere).map_err(ConnectError::Io)?;
+        let recv = Recv::outgoing(until, route);
         let protocol = Arc::new(Typed::new(protocol, conn));
         let group = Arc::clone(self.group_here());
-        Conn::start(group, socket, to, protocol, self.class(), recv).map_err(ConnectError::Io)
+        Conn::start(group, socket, address, protocol, self.class(), recv).map_err(ConnectError::Io)
     }
 
     /// Serves a connected stream socket that the host accepted or was passed, as if a listener had

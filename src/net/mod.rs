@@ -55,6 +55,7 @@ mod proxy_protocol;
 mod read_buf;
 mod read_more;
 mod receive;
+mod route;
 mod send_queue;
 #[cfg(feature = "internal")]
 mod simulated;

@@ -19,6 +19,7 @@ use super::options::FullBacklog;
 use super::phase::Phase;
 use super::read_buf::{Input, Outcome, ReadBuf};
 use super::read_more::Reader;
+use super::route::{Attempt, Route};
 use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, in_span, leaves_room};
 use crate::stats::Counter;
@@ -41,6 +42,8 @@ pub(super) struct Recv {
     later: Marks,
     /// Set until `opened` is called, for an outgoing connection.
     pub(super) unopened: bool,
+    /// Further addresses of the server, until an outgoing connection is established.
+    route: Option<Box<Route>>,
     /// Time by which the layers must be ready.
     pub(super) handshake_until: Option<Instant>,
     /// Set if the next step of the handshake has been left to the background once.
@@ -159,8 +162,9 @@ impl Recv {
     }
 
     /// State of an outgoing connection.
-    pub(super) fn outgoing(until: Option<Instant>) -> Self {
-        Self { unopened: true, ..Self::new(Stage::Connecting { until }) }
+    pub(super) fn outgoing(until: Option<Instant>, route: Route) -> Self {
+        let route = Some(Box::new(route));
+        Self { unopened: true, route, ..Self::new(Stage::Connecting { until }) }
     }
 
     pub(super) const fn origin(&self) -> Origin {
@@ -200,6 +204,7 @@ impl Recv {
             ending: None,
             later: Marks::NONE,
             unopened: false,
+            route: None,
             handshake_until: None,
             deferred: false,
             undecoded: false,
@@ -562,8 +567,7 @@ impl Round<'_> {
             return;
         }
         let error = match socket::take_error(self.conn.fd()) {
-            // An early `send` may have taken the error from the socket. At the deadline, the event that
-            // reports success may not have been handled yet.
+            // At the deadline, the event that reports success may not have been handled yet.
             Ok(None) => socket::peer_addr(self.conn.fd()).err(),
             Ok(error) => error,
             Err(error) => Some(error),
@@ -571,18 +575,39 @@ impl Round<'_> {
         match error {
             None => {
                 recv.stage = Stage::New;
+                if let Some(later) = recv.route.take().and_then(|route| route.later) {
+                    self.conn.set_later_peer(later);
+                }
+                self.conn.send_early();
                 self.conn.count(Counter::ConnectionsConnected, 1);
             }
-            Some(error) => {
-                let late = !told && error.kind() == io::ErrorKind::NotConnected;
-                let error = if late {
-                    io::Error::new(io::ErrorKind::TimedOut, "connect_timeout has passed")
-                } else {
-                    error
-                };
-                self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
+            Some(mut error) => {
+                if error.kind() == io::ErrorKind::NotConnected {
+                    if recv.stage.deadline().is_some_and(|until| until <= clock::now()) {
+                        let text = "connect_timeout has passed";
+                        error = io::Error::new(io::ErrorKind::TimedOut, text);
+                    } else if recv.route.as_ref().is_some_and(|route| route.later.is_some()) {
+                        // The event was of the attempt before.
+                        return;
+                    }
+                }
+                if let Err(error) = self.go_on_connecting(recv, error) {
+                    self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
+                }
             }
         }
+    }
+
+    /// Tries the next address of the server.
+    fn go_on_connecting(&self, recv: &mut Recv, failed: io::Error) -> io::Result<()> {
+        let Some(route) = &mut recv.route else { return Err(failed) };
+        let Attempt { address, socket, until } = route.go_on(failed)?;
+        self.conn.change_socket(socket)?;
+        route.later = Some(address);
+        recv.hung_up = false;
+        recv.stage = Stage::Connecting { until };
+        until.into_iter().for_each(|until| self.conn.arm(until));
+        Ok(())
     }
 
     /// Begins to serve an established connection: with the handshakes of its layers if it has some.
@@ -640,7 +665,7 @@ impl Round<'_> {
     /// Counts the connection under the address that a layer has named. If that has too many, the
     /// connection ends.
     fn rename(&self, recv: &mut Recv) {
-        let (peer, client) = (&self.conn.peer, self.conn.client_addr());
+        let (peer, client) = (self.conn.peer(), self.conn.client_addr());
         if let Some(admissions) = &self.conn.protocol().options().admissions
             && let Err(limit) = admissions.rename(peer, client)
         {

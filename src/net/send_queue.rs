@@ -50,6 +50,9 @@ pub enum Sent {
 /// State that only one sender at a time may touch.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
+    /// Set until an outgoing connection is established. Its bytes wait: a send would take the error of a
+    /// failed attempt from the socket.
+    connecting: bool,
     backlog: Backlog,
     /// Set when the socket took less than it was given. A writable edge will follow.
     blocked: bool,
@@ -86,8 +89,17 @@ const READER_WAITS: Marks = Marks::bit(13);
 const CLOSER_WAITS: Marks = Marks::bit(14);
 /// Check whether the peer has taken enough bytes in time.
 const CHECK_DUE: Marks = Marks::bit(15);
+/// The connection is established.
+const ESTABLISHED: Marks = Marks::bit(10);
 /// The connection has ended: drop all bytes.
 const DISCARD: Marks = Marks::bit(11);
+
+impl Outbound {
+    /// State of a connection that is not established.
+    pub(super) fn connecting() -> Self {
+        Self { connecting: true, ..Self::default() }
+    }
+}
 
 impl Conn {
     /// Sends the bytes, or leaves them in the inbox while this thread holds a cork.
@@ -210,6 +222,11 @@ impl Conn {
         self.mark_send(CHECK_DUE);
     }
 
+    /// Sends the bytes that waited until the connection was established.
+    pub(super) fn send_early(self: &Arc<Self>) {
+        self.mark_send(ESTABLISHED);
+    }
+
     /// Drops all bytes at the end of the connection.
     pub(super) fn discard_backlog(self: &Arc<Self>) {
         self.mark_send(DISCARD);
@@ -277,7 +294,9 @@ impl Conn {
         // Before the deadline counts against the peer, the socket is tried. It may have room
         // although its edge has not been handled yet.
         let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
-        out.blocked &= !(marks.has(WRITABLE) || overdue);
+        out.connecting &= !marks.has(ESTABLISHED);
+        out.blocked &= !(marks.has(WRITABLE | ESTABLISHED) || overdue);
+        out.blocked |= out.connecting;
         let inboxed = out.backlog.len() - before;
         // If bytes are left in the backlog, the socket is full, and `send_now` sends nothing.
         let result = self.flush(out).and_then(|()| self.send_now(out, &mut pieces));
@@ -366,7 +385,8 @@ impl Conn {
             out.due = None;
             out.excuse = Excuse::default();
         }
-        if out.backlog.is_empty() {
+        // Without a connection there is no peer that could take bytes.
+        if out.backlog.is_empty() || out.connecting {
             return;
         }
         let (limit, now) = (self.net_write_timeout(), clock::now());

@@ -176,6 +176,15 @@ pub(crate) fn connect(
     }
 }
 
+/// Replaces the socket behind a descriptor, which keeps its number.
+pub(crate) fn replace(fd: BorrowedFd<'_>, socket: OwnedFd) -> io::Result<()> {
+    retry(|| {
+        // SAFETY: both descriptors are open, and the owner of `fd` owns what it refers to afterwards.
+        check(unsafe { libc::dup3(socket.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) })
+    })?;
+    Ok(())
+}
+
 fn tcp_socket(addr: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))
 }

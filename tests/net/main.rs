@@ -16,6 +16,7 @@ mod options;
 mod proxy_protocol;
 mod read_more;
 mod reuse;
+mod routes;
 mod send;
 mod status;
 #[cfg(feature = "tls")]

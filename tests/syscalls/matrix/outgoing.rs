@@ -1,12 +1,16 @@
 //! Connections to other servers: bare ones, and those of the client library.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Error, Session};
-use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::net::{
+    Address, Close, CloseReason, ConnectError, Connection, Input, Protocol, ToAddress,
+};
 
 use super::life::{ends, words};
 use super::serving::Serving;
@@ -15,6 +19,7 @@ use crate::shims::{Call, Effect, Fault, Side, builder, on_behalf};
 use lab::both::{options, try_one};
 use lab::engine::{Fixture, config as engine_config};
 use lab::{Kind, LONG, config, eventually};
+use socket2::{Domain, Socket, Type};
 
 const fn fault(call: Call, errno: i32) -> Fault {
     Fault::new(Side::Client, call, Effect::Fails(errno))
@@ -56,6 +61,21 @@ struct Caller<'a> {
     runtime: &'a Runtime,
     server: &'a Serving,
     by_name: bool,
+    /// Address that is tried before and refuses.
+    before: Option<SocketAddr>,
+}
+
+/// Addresses of one server.
+struct Addresses(Vec<Address>);
+
+impl ToAddress for Addresses {
+    fn to_address(&self) -> io::Result<Address> {
+        Ok(self.0[0].clone())
+    }
+
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        Ok(self.0.clone())
+    }
 }
 
 impl Caller<'_> {
@@ -65,13 +85,17 @@ impl Caller<'_> {
             Address::Tcp(at) if self.by_name => format!("localhost:{}", at.port()),
             at => at.to_string(),
         };
-        let connect = || self.runtime.connect(to, Told(Mutex::new(tell)));
+        let connect = || {
+            let found = to.to_addresses().map_err(ConnectError::Address)?;
+            let all = self.before.map(Address::from).into_iter().chain(found);
+            self.runtime.connect(Addresses(all.collect()), Told(Mutex::new(tell)))
+        };
         match on_behalf(Side::Client, connect) {
             Ok(conn) => (Ok(conn), told, None),
             Err(error) => {
                 let source = std::error::Error::source(&error);
-                let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-                let errno = source.and_then(std::io::Error::raw_os_error);
+                let source = source.and_then(|source| source.downcast_ref::<io::Error>());
+                let errno = source.and_then(io::Error::raw_os_error);
                 (Err(error.to_string()), told, errno)
             }
         }
@@ -94,7 +118,12 @@ pub(super) fn connect(row: &Row) {
     let server = Serving::start(kind, config());
     let runtime = builder(Side::Client, config()).start().expect("a runtime");
     let by_name = row.call == Call::Getaddrinfo;
-    let caller = Caller { runtime: &runtime, server: &server, by_name };
+    // Bound, so that no other process gets the port, but not listening.
+    let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    port.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    let refuses = port.local_addr().expect("bound").as_socket();
+    let before = if row.call == Call::Dup3 { refuses } else { None };
+    let caller = Caller { runtime: &runtime, server: &server, by_name, before };
     row.each(|errno, outcome| {
         let times = if outcome == Outcome::Unseen { 3 } else { 1 };
         let fault = fault(row.call, errno).times(times).arm();

@@ -342,6 +342,13 @@ pub(crate) const ROWS: &[Row] = &[
         )],
         USUAL,
     ),
+    row(
+        When::Connect,
+        Call::Dup3,
+        "the next address of a name",
+        &[(&[EPERM], Fails("connect failed: ")), (&[EINTR], Unseen)],
+        OURS,
+    ),
     row(When::Connect, Call::EpollAdd, "watching it", &[(NO_WATCH, Fails("connect: "))], USUAL),
     row(
         When::Connect,

@@ -22,6 +22,7 @@ const DOORS: &[(&str, &[Call])] = &[
     ("libc::SYS_sched_setattr", &[Call::SchedSetattr]),
     ("libc::accept4", &[Call::Accept4]),
     ("libc::clock_gettime", &[Call::ClockGettime]),
+    ("libc::dup3", &[Call::Dup3]),
     ("libc::epoll_create1", &[Call::EpollCreate1]),
     ("libc::epoll_ctl", &[Call::EpollAdd, Call::EpollDel, Call::EpollMod]),
     ("libc::epoll_wait", &[Call::EpollWait]),

@@ -85,6 +85,7 @@ macro_rules! shim {
 
 shim!(Bind, fn bind(fd: c_int, address: *const sockaddr, len: socklen_t), SYS_bind);
 shim!(Connect, fn connect(fd: c_int, address: *const sockaddr, len: socklen_t), SYS_connect);
+shim!(Dup3, fn dup3(from: c_int, to: c_int, flags: c_int), SYS_dup3);
 shim!(EpollCreate1, fn epoll_create1(flags: c_int), SYS_epoll_create1);
 shim!(Eventfd, fn eventfd(start: c_uint, flags: c_int), SYS_eventfd2);
 shim!(Fcntl, fn fcntl(fd: c_int, command: c_int, argument: c_long), SYS_fcntl);

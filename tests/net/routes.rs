@@ -1,0 +1,213 @@
+//! Servers with several addresses, of which some do not answer.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use epoll_group::Runtime;
+use epoll_group::net::{
+    Address, Close, CloseReason, ConnectError, ConnectOptions, Connection, Input, Protocol,
+    ToAddress,
+};
+use epoll_group::stats::Counter;
+use lab::protocol::{Bytes, echo};
+use lab::{Kind, LONG, Server, assert_clean, config, eventually};
+use socket2::{Domain, Socket, Type};
+
+/// A name with these addresses.
+struct Name(Vec<SocketAddr>);
+
+impl ToAddress for Name {
+    fn to_address(&self) -> io::Result<Address> {
+        Ok(self.0[0].into())
+    }
+
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        Ok(self.0.iter().map(|&addr| addr.into()).collect())
+    }
+}
+
+/// Sends each call to the test.
+struct Told(mpsc::Sender<String>);
+
+impl Protocol for Told {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        let _ = self.0.send(format!("opened {}", conn.peer_addr()));
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        let _ = self.0.send(String::from_utf8_lossy(input.take_all()).into_owned());
+        Ok(())
+    }
+
+    fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
+        let _ = self.0.send(format!("closed: {reason}"));
+    }
+
+    fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
+        let _ = self.0.send(reason.to_string());
+    }
+}
+
+fn told() -> (Told, mpsc::Receiver<String>) {
+    let (tell, told) = mpsc::channel();
+    (Told(tell), told)
+}
+
+#[track_caller]
+fn next(told: &mpsc::Receiver<String>) -> String {
+    told.recv_timeout(LONG).expect("a call")
+}
+
+fn runtime() -> Runtime {
+    Runtime::builder().config(config()).start().expect("a runtime")
+}
+
+/// A port that refuses connections, for as long as the socket lives.
+fn refusing() -> (Socket, SocketAddr) {
+    let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    port.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    let at = port.local_addr().expect("its number").as_socket().expect("TCP");
+    (port, at)
+}
+
+/// A port at which connects are not answered, for as long as both live.
+fn silent() -> ((Socket, TcpStream), SocketAddr) {
+    let (full, at) = refusing();
+    full.listen(0).expect("it listens");
+    let taken = TcpStream::connect(at).expect("there is one place");
+    ((full, taken), at)
+}
+
+fn tcp(server: &Server) -> SocketAddr {
+    match server.address() {
+        Address::Tcp(at) => *at,
+        other => panic!("not TCP: {other}"),
+    }
+}
+
+#[test]
+fn the_addresses_of_a_name_are_tried_until_one_answers() {
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+    let (_port, refuses) = refusing();
+    let runtime = runtime();
+    let (protocol, events) = told();
+    let name = Name(vec![refuses, refuses, tcp(&server), refuses]);
+    let conn = runtime.connect(name, protocol).expect("begun");
+    conn.send(b"early");
+    assert_eq!(next(&events), format!("opened {}", server.address()));
+    assert_eq!(next(&events), "early");
+    assert_eq!(conn.peer_addr(), server.address());
+    conn.close("enough");
+    assert_eq!(next(&events), "closed: enough");
+    assert_eq!(runtime.stats().get(Counter::ConnectionsConnected), 1);
+    server.wait_until_empty();
+    assert_clean(&runtime.drain(LONG));
+}
+
+#[test]
+fn if_no_address_answers_the_last_error_is_told_once() {
+    let (_port, refuses) = refusing();
+    let (_taken, never) = silent();
+    let runtime = runtime();
+    let options = || ConnectOptions::new().connect_timeout(Duration::from_millis(60));
+    for (addresses, error) in [
+        (vec![refuses, refuses], "Connection refused"),
+        (vec![never, refuses], "Connection refused"),
+        (vec![refuses, never], "connect_timeout has passed"),
+    ] {
+        let (protocol, events) = told();
+        let conn = runtime.connect_with(Name(addresses), options(), protocol).expect("begun");
+        conn.send(b"for nobody");
+        let told = next(&events);
+        assert!(told.starts_with("connect failed: ") && told.contains(error), "{told}");
+        assert!(conn.is_closed());
+        drop(conn);
+        assert!(events.recv_timeout(LONG).is_err(), "told once");
+    }
+    let nowhere = runtime.connect(Name(Vec::new()), told().0).expect_err("there is no address");
+    assert!(matches!(nowhere, ConnectError::Io(_)), "{nowhere}");
+    eventually(LONG, || runtime.stats().connections == 0);
+    assert_clean(&runtime.drain(LONG));
+}
+
+#[test]
+fn an_address_that_does_not_answer_takes_only_its_share_of_the_time() {
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+    let (_taken, never) = silent();
+    let runtime = runtime();
+    let (protocol, events) = told();
+    // All of the time would be longer than the test waits.
+    let options = ConnectOptions::new().connect_timeout(LONG * 2);
+    let mut name = vec![never; 1];
+    name.extend(vec![tcp(&server); 1_999]);
+    let conn = runtime.connect_with(Name(name), options, protocol).expect("begun");
+    assert_eq!(next(&events), format!("opened {}", server.address()));
+    conn.close("enough");
+    assert_eq!(next(&events), "closed: enough");
+    assert_clean(&runtime.drain(LONG));
+}
+
+#[test]
+fn what_was_sent_and_finished_early_arrives_at_the_address_that_answers() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("bound");
+    let (_port, refuses) = refusing();
+    let runtime = runtime();
+    let (protocol, events) = told();
+    let conn = runtime.connect(Name(vec![refuses, at]), protocol).expect("begun");
+    conn.send(vec![b'x'; 100_000]);
+    conn.shutdown_write();
+    let (mut accepted, _) = listener.accept().expect("connected");
+    let mut got = Vec::new();
+    accepted.read_to_end(&mut got).expect("all of it");
+    assert_eq!(got.len(), 100_000);
+    drop(accepted);
+    assert_eq!(next(&events), format!("opened {at}"));
+    assert!(next(&events).starts_with("closed: "));
+    assert_clean(&runtime.drain(LONG));
+}
+
+#[test]
+fn a_close_ends_the_attempts() {
+    let (_taken, never) = silent();
+    let (_port, refuses) = refusing();
+    let runtime = runtime();
+    let (protocol, events) = told();
+    let conn = runtime.connect(Name(vec![refuses, never, refuses]), protocol).expect("begun");
+    conn.send(b"for nobody");
+    conn.close("given up");
+    assert_eq!(next(&events), "given up");
+    drop(conn);
+    assert!(events.recv_timeout(LONG).is_err(), "told once");
+    assert_clean(&runtime.drain(LONG));
+}
+
+/// Events of an attempt that has failed may be handled after the next one has begun, by other workers.
+#[test]
+fn many_connections_find_the_address_that_answers() {
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+    let ports: Vec<_> = (0..4).map(|_| refusing()).collect();
+    let runtime = runtime();
+    let begin = |number: usize| {
+        let (protocol, events) = told();
+        let mut addresses: Vec<_> = ports.iter().map(|(_, at)| *at).take(number % 5).collect();
+        addresses.push(tcp(&server));
+        let conn = runtime.connect(Name(addresses), protocol).expect("begun");
+        conn.send(number.to_string());
+        (number, conn, events)
+    };
+    let all: Vec<_> = (0..200).map(begin).collect();
+    for (number, conn, events) in all {
+        assert_eq!(next(&events), format!("opened {}", server.address()));
+        assert_eq!(next(&events), number.to_string());
+        conn.close("enough");
+        assert_eq!(next(&events), "closed: enough");
+    }
+    server.wait_until_empty();
+    assert_clean(&runtime.drain(LONG));
+}
