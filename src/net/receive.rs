@@ -591,9 +591,15 @@ impl Round<'_> {
                         return;
                     }
                 }
-                if let Err(error) = self.go_on_connecting(recv, error) {
-                    self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
-                }
+                // The next socket is prepared by code of the user.
+                let reason = match guard(&self.conn.group, "prepare_socket", || {
+                    self.go_on_connecting(recv, error)
+                }) {
+                    Some(Ok(())) => return,
+                    Some(Err(error)) => CloseReason::ConnectFailed(Arc::new(error)),
+                    None => CloseReason::Panic,
+                };
+                self.finish(recv, Some(reason));
             }
         }
     }

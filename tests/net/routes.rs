@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -209,5 +210,26 @@ fn many_connections_find_the_address_that_answers() {
         assert_eq!(next(&events), "closed: enough");
     }
     server.wait_until_empty();
+    assert_clean(&runtime.drain(LONG));
+}
+
+/// The code for the second socket runs on a worker.
+#[test]
+fn a_panic_of_the_code_for_a_later_socket_fails_the_connect() {
+    let (_port, refuses) = refusing();
+    let runtime = runtime();
+    let (protocol, events) = told();
+    let calls = AtomicUsize::new(0);
+    let options = ConnectOptions::new().prepare_socket(move |_| {
+        assert!(calls.fetch_add(1, Ordering::Relaxed) == 0, "planned");
+        Ok(())
+    });
+    let name = Name(vec![refuses, refuses]);
+    let conn = runtime.connect_with(name, options, protocol).expect("begun");
+    let told = next(&events);
+    assert!(told.contains("panic"), "{told}");
+    assert!(conn.is_closed());
+    drop(conn);
+    eventually(LONG, || runtime.stats().connections == 0);
     assert_clean(&runtime.drain(LONG));
 }
