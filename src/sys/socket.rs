@@ -168,6 +168,10 @@ pub(crate) fn connect(
     let socket = Socket::new(to.domain(), Type::STREAM.nonblocking(), protocol)?;
     options.apply(&socket, tcp)?;
     if let Some(from) = from {
+        if from.port() != 0 {
+            // The socket of an earlier attempt may still have the port.
+            socket.set_reuse_address(true)?;
+        }
         socket.bind(&from.into())?;
     }
     match socket.connect(to) {

@@ -233,3 +233,24 @@ fn a_panic_of_the_code_for_a_later_socket_fails_the_connect() {
     eventually(LONG, || runtime.stats().connections == 0);
     assert_clean(&runtime.drain(LONG));
 }
+
+/// The socket of the failed attempt still has the port when the next one is made.
+#[test]
+fn all_attempts_may_have_the_same_local_port() {
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+    let (_port, refuses) = refusing();
+    let (free, mut from) = refusing();
+    // No other socket has this address.
+    from.set_ip([127, 0, 0, 77].into());
+    drop(free);
+    let runtime = runtime();
+    let (protocol, events) = told();
+    let name = Name(vec![refuses, tcp(&server)]);
+    let options = ConnectOptions::new().local_addr(from);
+    let conn = runtime.connect_with(name, options, protocol).expect("begun");
+    assert_eq!(next(&events), format!("opened {}", server.address()));
+    assert_eq!(conn.local_addr().expect("TCP"), from.into());
+    conn.close("enough");
+    assert_eq!(next(&events), "closed: enough");
+    assert_clean(&runtime.drain(LONG));
+}
