@@ -279,7 +279,12 @@ impl Conn {
 
     /// Returns the address that a layer has named, or that of the peer.
     pub(super) fn client_addr(&self) -> &Address {
-        self.layers.get().and_then(|layers| layers.client.get()).unwrap_or_else(|| self.peer())
+        self.named_client().unwrap_or_else(|| self.peer())
+    }
+
+    /// Returns the address that a layer has named.
+    pub(super) fn named_client(&self) -> Option<&Address> {
+        self.layers.get().and_then(|layers| layers.client.get())
     }
 
     pub(super) fn peer(&self) -> &Address {
