@@ -222,8 +222,7 @@ impl Connection {
     ///
     /// The peer is stopped by its full send buffer. Meanwhile none of the deadlines for its input run
     /// (`first_bytes_timeout`, `frame_timeout`, `idle_timeout`). Before `opened`, the handshakes of layers
-    /// go on. A reset is noticed, the end of its
-    /// stream is not. A drain waits for the input that had arrived.
+    /// go on; that of a layer started in mid-stream waits. A reset is noticed, the end of its stream is not. A drain waits for the input that had arrived.
     pub fn pause_reads(&self) {
         self.0.pause(true);
     }

@@ -16,16 +16,17 @@ use super::read_buf::Input;
 /// input or output itself: it gets bytes and returns bytes. Layers are stacked. The first one in the
 /// options is next to the socket.
 ///
-/// *Thread*: any, one call at a time, under the lock of the connection's layers. A call must not wait, and
-/// must not send on this connection. A panic closes the connection.
+/// *Thread*: any, one call at a time, under the lock of the connection's layers. A call must not wait. It
+/// must not send on this connection, half-close it or start a layer on it, which take that lock too. A
+/// panic closes the connection.
 ///
 /// *Order*: bytes are encoded in the order in which they are sent, and decoded in the order in which they
 /// arrive. Watermarks, holds, drains and time-outs apply as without a layer: decoded bytes count as
 /// unconsumed input, encoded ones as backlog.
 ///
 /// [`opened`](super::Protocol::opened) is called when the last layer has left
-/// [`Handshaking`](LayerState::Handshaking). Bytes sent before that wait. A connection whose layers take
-/// longer than `handshake_timeout` is closed.
+/// [`Handshaking`](LayerState::Handshaking). Bytes sent before that wait, and are dropped if the connection
+/// is closed meanwhile. A connection whose layers take longer than `handshake_timeout` is closed.
 ///
 /// ```
 /// use epoll_group::net::{Close, Connection, Decoded, Input, Layer, LayerState, ListenOptions};
@@ -89,7 +90,7 @@ pub trait Layer: Send + 'static {
     /// # Errors
     ///
     /// A [`Close`] ends the connection after the decoded bytes were received and the encoded ones have
-    /// left.
+    /// left. Decoded bytes that wait because reading is paused are dropped.
     fn received(
         &mut self,
         conn: &Connection,
@@ -105,7 +106,8 @@ pub trait Layer: Send + 'static {
     /// A [`Close`] ends the connection. The bytes are not sent.
     fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close>;
 
-    /// Called when the stream of the layer below has ended, also several times.
+    /// Called when the stream of the layer below has ended, or this layer has said that its own
+    /// [has](LayerState::Ended). It may be called several times.
     ///
     /// # Errors
     ///
@@ -121,7 +123,7 @@ pub trait Layer: Send + 'static {
         let _ = encoded;
     }
 
-    /// Returns the address of the client, if the peer is a proxy that has named it. Asked when the layer
+    /// Returns the address of the client, if the peer is a proxy that has named it. Asked once, when the layer
     /// has left [`Handshaking`](LayerState::Handshaking); see [`Connection::client_addr`].
     fn client_addr(&self) -> Option<Address> {
         None
@@ -138,7 +140,7 @@ pub trait Layer: Send + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayerState {
-    /// The layer exchanges bytes with the peer before it can carry any.
+    /// The layer exchanges bytes with the peer before it can carry any. Layers above wait.
     Handshaking,
     /// The layer carries bytes.
     Ready,
@@ -181,8 +183,8 @@ const ROOM: usize = 64 << 10;
 /// Maker of the layer of each connection: a closure `Fn(&Connection) -> Result<Box<dyn Layer>, Close>`, or
 /// a value with shared state, such as `TlsServer`.
 pub trait MakeLayer: Send + Sync + 'static {
-    /// Makes the layer of a connection that was accepted, or has been established. The connection has no
-    /// state yet.
+    /// Makes the layer of one connection. If it is in the options, this is called when the connection was
+    /// accepted or has been established, and has no state yet.
     ///
     /// # Errors
     ///

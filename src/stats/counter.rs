@@ -17,7 +17,7 @@ named! {
     ConnectionsRefusedSilentLimit "connections_refused_silent_limit"
         "accepted and closed at once: max_silent_connections reached",
     ConnectionsRefusedHandshakes "connections_refused_handshakes"
-        "accepted and closed at once: max_handshakes reached",
+        "closed at once, or refused a layer in mid-stream: max_handshakes reached",
     ConnectionsRefusedDescriptors "connections_refused_descriptors"
         "accepted on the reserve descriptor and closed: none was free",
     AcceptErrorsPeer "accept_errors_peer"
