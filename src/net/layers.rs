@@ -456,3 +456,98 @@ fn encode(slots: &mut [Slot], bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(),
         }
     }
 }
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::net::{HalfClose, ListenOptions, Protocol};
+    use crate::runtime::Runtime;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Passes bytes. The last one is `.`.
+    struct Dot;
+
+    impl Layer for Dot {
+        fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
+            Ok(LayerState::Ready)
+        }
+
+        fn received(
+            &mut self,
+            _: &Connection,
+            input: &mut Input<'_>,
+            decoded: &mut Decoded<'_>,
+            _: &mut Vec<u8>,
+        ) -> Result<LayerState, Close> {
+            let bytes = input.take_all();
+            decoded.push(bytes);
+            Ok(if bytes.ends_with(b".") { LayerState::Ended } else { LayerState::Ready })
+        }
+
+        fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+            encoded.extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    #[derive(Debug)]
+    enum Call {
+        Aside(Connection),
+        Received(Vec<u8>),
+        Ended,
+    }
+
+    /// Has no room for its first bytes, until it is resumed.
+    struct Full(mpsc::Sender<Call>);
+
+    impl Protocol for Full {
+        type State = bool;
+
+        fn opened(&self, _: &Connection) -> Result<bool, Close> {
+            Ok(true)
+        }
+
+        fn received(
+            &self,
+            conn: &Connection,
+            full: &mut bool,
+            input: &mut Input<'_>,
+        ) -> Result<(), Close> {
+            let call = if mem::take(full) {
+                input.set_aside(Instant::now() + LONG);
+                Call::Aside(conn.clone())
+            } else {
+                Call::Received(input.take_all().to_vec())
+            };
+            let _ = self.0.send(call);
+            Ok(())
+        }
+
+        fn ended(&self, _: &Connection, _: &mut bool) -> Result<HalfClose, Close> {
+            let _ = self.0.send(Call::Ended);
+            Ok(HalfClose::End)
+        }
+    }
+
+    #[test]
+    fn input_that_was_set_aside_comes_before_the_end_behind_it() {
+        let runtime = Runtime::builder().start().expect("a runtime");
+        let (calls, called) = mpsc::channel();
+        let options = ListenOptions::new().layer(|_: &Connection| Ok(Box::new(Dot) as _));
+        let listener = runtime.listen_with("127.0.0.1:0", options, Full(calls)).expect("bound");
+        let Address::Tcp(to) = listener.local_addr() else { unreachable!("TCP") };
+        let mut peer = TcpStream::connect(to).expect("connected");
+        peer.write_all(b"last.").expect("sent");
+        let next = || called.recv_timeout(LONG).expect("a call");
+        let Call::Aside(conn) = next() else { panic!("it was full") };
+        conn.resume();
+        assert!(matches!(next(), Call::Received(bytes) if bytes == b"last."));
+        assert!(matches!(next(), Call::Ended));
+    }
+}
