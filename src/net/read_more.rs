@@ -271,7 +271,7 @@ impl Reader<'_, '_> {
     }
 
     fn decode(&mut self, encoded: &[u8]) {
-        let (_, pass) = self.round.pass_up(self.recv, encoded);
-        self.round.look_at_pass(self.recv, pass);
+        let (_, mut pass) = self.round.pass_up(self.recv, encoded);
+        self.round.look_at_pass(self.recv, &mut pass);
     }
 }

@@ -912,10 +912,16 @@ impl Round<'_> {
     /// Passes bytes through the layers, behind those that they keep. Delivers the bytes that they decode.
     #[inline(never)]
     fn decode(&mut self, recv: &mut Recv, raw: &[u8]) {
-        let (decoded, pass) = self.pass_up(recv, raw);
+        let (decoded, mut pass) = self.pass_up(recv, raw);
         // Those that were decoded before the layers were ready wait too.
         recv.again |= decoded > 0;
-        if recv.stage == Stage::Open && recv.ending.is_none() {
+        let delivers = recv.stage == Stage::Open && recv.ending.is_none();
+        // Noted first, so that a callback which reads more finds the end of the layers, or their error.
+        recv.undecoded |= pass.ended;
+        if pass.error.is_some() {
+            self.look_at_pass(recv, &mut pass);
+        }
+        if delivers {
             if recv.again && !self.conn.is_paused() {
                 recv.again = false;
                 let consumed = self.deliver(recv, None, received).all_consumed();
@@ -924,7 +930,7 @@ impl Round<'_> {
                 self.time_frame(recv, false);
             }
         }
-        self.look_at_pass(recv, pass);
+        self.look_at_pass(recv, &mut pass);
     }
 
     /// Passes bytes through the layers. Returns the number of bytes that they have decoded.
@@ -947,12 +953,13 @@ impl Round<'_> {
         (decoded, pass)
     }
 
-    /// Looks at the end of the stream, and at errors of the layers, behind the bytes that they decoded.
-    pub(super) fn look_at_pass(&self, recv: &mut Recv, pass: Pass) {
+    /// Looks at the end of the stream, and at errors of the layers. They take effect behind the bytes that
+    /// the layers have decoded.
+    pub(super) fn look_at_pass(&self, recv: &mut Recv, pass: &mut Pass) {
         if recv.ending.is_some() || !recv.stage.reads() {
             return;
         }
-        if let Some(reason) = pass.error {
+        if let Some(reason) = pass.error.take() {
             recv.ending = Some(Ending::Close(reason));
         } else if pass.ended {
             // Bytes that a layer can still decode come before the end, and those that wait for the user to

@@ -381,6 +381,48 @@ fn a_stream_that_a_layer_finds_cut_short_is_not_finished() {
     assert_eq!(ends.wait_for(1), ["cut short"]);
 }
 
+/// Passes bytes on up to a dot, which is its end.
+struct EndsAtDot;
+
+impl Layer for EndsAtDot {
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        let bytes = input.take_all();
+        let end = bytes.iter().position(|&byte| byte == b'.');
+        decoded.push(&bytes[..end.unwrap_or(bytes.len())]);
+        Ok(if end.is_some() { LayerState::Ended } else { LayerState::Ready })
+    }
+
+    fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+        encoded.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// The socket stays open, so no event follows.
+#[test]
+fn an_end_that_a_layer_finds_behind_the_first_bytes_ends_the_wait() {
+    let (tell, told) = mpsc::channel();
+    let protocol = Bytes::new(move |_: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        let error = input.read_more(soon() + LONG).expect_err("the end");
+        tell.send(error.to_string()).expect("the test listens");
+        Ok(())
+    });
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let options = ListenOptions::new().layer(|_: &Connection| Ok(Box::new(EndsAtDot) as _));
+    let listener = runtime.listen_with("127.0.0.1:0", options, protocol).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    peer.send(b"a.");
+    let error = told.recv_timeout(LONG).expect("the wait ends");
+    assert_eq!(error, "read_more: the peer has finished sending");
+}
+
 /// The peer of a handler that waits for longer than the time-outs has all of their time afterwards.
 #[test]
 fn time_outs_for_input_do_not_run_during_a_wait() {
