@@ -423,6 +423,24 @@ fn an_end_that_a_layer_finds_behind_the_first_bytes_ends_the_wait() {
     assert_eq!(error, "read_more: the peer has finished sending");
 }
 
+#[test]
+fn what_a_layer_has_left_to_decode_comes_before_the_end_of_the_layer_below() {
+    let (tell, told) = mpsc::channel();
+    let protocol = Bytes::new(move |_: &Connection, input: &mut Input<'_>| {
+        tell.send(input.take_all().len()).expect("the test listens");
+        Ok(())
+    });
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let options = ListenOptions::new()
+        .layer(|_: &Connection| Ok(Box::new(EndsAtDot) as _))
+        .layer(|_: &Connection| Ok(Box::new(Expands) as _));
+    let listener = runtime.listen_with("127.0.0.1:0", options, protocol).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    peer.send(b"123456789.");
+    assert_eq!(peer.receive_to_finish(), b"");
+    assert_eq!(told.try_iter().sum::<usize>(), 9 * TIMES);
+}
+
 /// The peer of a handler that waits for longer than the time-outs has all of their time afterwards.
 #[test]
 fn time_outs_for_input_do_not_run_during_a_wait() {
