@@ -586,8 +586,8 @@ impl Round<'_> {
                     if recv.stage.deadline().is_some_and(|until| until <= clock::now()) {
                         let text = "connect_timeout has passed";
                         error = io::Error::new(io::ErrorKind::TimedOut, text);
-                    } else if recv.route.as_ref().is_some_and(|route| route.later.is_some()) {
-                        // The event was of the attempt before.
+                    } else if matches!(socket::hang_ups(self.conn.fd()), Ok((_, false))) {
+                        // The event was of the attempt before, and this one goes on.
                         return;
                     }
                 }

@@ -68,9 +68,10 @@ impl AccountLimits {
         self
     }
 
-    /// Limits the rate of requests. A request over the rate waits: its connection is not read meanwhile.
-    /// A request that would wait longer than `longest_wait` gets an error instead. The part of the rate
-    /// that was not used in the last second may be used at once. The same sessions are exempt.
+    /// Limits the rate of requests. A request over the rate waits: its connection is not read meanwhile,
+    /// so a kill or commit behind it on the same connection waits too. A request that would wait longer than
+    /// `longest_wait` gets an error instead. The part of the rate that was not used in the last second may
+    /// be used at once. The same sessions are exempt.
     #[must_use]
     pub const fn max_requests_per_second(mut self, most: u32, longest_wait: Duration) -> Self {
         self.rate = Some(Rate { per_second: most, longest_wait });

@@ -394,6 +394,7 @@ impl<S: Service> Reader<S> {
             // The frame exceeds a limit but is whole, so only this request fails, in its turn.
             if self.refuse_in_turn(session, answer, true) {
                 self.server_conn.conn.count(Counter::ProtocolErrors);
+                self.glitch();
             }
             return Ok(());
         }
@@ -436,6 +437,7 @@ impl<S: Service> Reader<S> {
             && !is_urgent
             && let Err(error) = self.ask_account(&mut queued)
         {
+            // Not a glitch: a client cannot know what the others of its account use.
             if self.refuse_in_turn(id, error, is_sql) {
                 self.server_conn.account().note_refused();
                 self.server_conn.conn.count(Counter::RequestsRefusedAccount);
@@ -450,11 +452,7 @@ impl<S: Service> Reader<S> {
     fn refuse_in_turn(&mut self, id: u64, error: SessionError, is_sql: bool) -> bool {
         let queued = Queued::new(SessionCommand::Broken(error), 0, self.now);
         self.queue_to(id, self.server_conn.find(id), queued, is_sql);
-        let is_queued = self.unconsumed_until.is_none();
-        if is_queued {
-            self.glitch();
-        }
-        is_queued
+        self.unconsumed_until.is_none()
     }
 
     fn queue_to(&mut self, id: u64, found: Option<Arc<Session<S>>>, queued: Queued, is_sql: bool) {

@@ -173,6 +173,7 @@ fn a_request_over_the_rate_waits_and_one_that_would_wait_too_long_is_refused() {
         (used(&strict).3, strict.count(Counter::RequestsRefusedAccount)),
         (refused, refused)
     );
+    assert_eq!(strict.count(Counter::Glitches), 0);
 }
 
 /// The waiting request is neither lost nor answered with the end of the drain.
