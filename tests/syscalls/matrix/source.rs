@@ -125,6 +125,7 @@ const PLAIN: &[&str] = &[
     ".map",
     ".map_or",
     ".nonblocking",
+    ".port",
     ".push",
     ".raw_os_error",
     ".set_len",
