@@ -226,6 +226,6 @@ mod tests {
     #[test]
     fn blocks_share_no_cache_line() {
         assert_eq!(align_of::<Counters>(), 128);
-        assert_eq!(size_of::<Counters>(), 768);
+        assert_eq!(size_of::<Counters>(), 896);
     }
 }
