@@ -1,7 +1,7 @@
 //! TLS on a listener, whose certificate is replaced while it serves.
 //!
 //! ```text
-//! cargo run --release --example tls    # a demonstration that checks itself
+//! cargo run --release -p tls           # a demonstration that checks itself
 //! ```
 //!
 //! The server and its clients are protocols of the crate. TLS is a layer under them, which they need not
