@@ -200,7 +200,7 @@ impl Conn {
             return Ok(());
         }
         let (ended, _) = self.with_layers(|stack, _| {
-            // The streams below the one that has ended go on.
+            // The layers below an ended one are not asked, because their streams go on.
             let is_ended = |slot: &Slot| slot.state == Some(LayerState::Ended);
             let first = stack.slots.iter().rposition(is_ended).unwrap_or(0);
             let mut started =

@@ -190,9 +190,9 @@ impl Handle {
     /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once.
     /// [`Protocol::opened`] is called when the connection is established. Bytes sent before that
     /// wait. If a name has several addresses, they are tried one after the other; each has an equal share
-    /// of the time that is left. If the last one fails, only [`Protocol::connect_failed`] is called. The kernel limits the time
-    /// (about two minutes for a host that does not answer); `close` gives up earlier. If the
-    /// backlog of a Unix socket is full, the connection fails at once.
+    /// of the time that is left. If the last one fails, only [`Protocol::connect_failed`] is called. The
+    /// kernel limits the time (about two minutes for a host that does not answer); `close` gives up
+    /// earlier. If the backlog of a Unix socket is full, the connection fails at once.
     ///
     /// In a [drain](Runtime::drain) outgoing connections end after the accepted ones.
     ///

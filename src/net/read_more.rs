@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{ABORT, CLOSE, Conn, HUNG_UP, READABLE, UNPAUSED};
+use super::read_buf::ReadBuf;
 use super::receive::{Ending, Recv, Round, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
-use crate::stats::Counter;
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
 use crate::sync::stall::{Wait, run_as};
-use crate::sys::{clock, socket};
+use crate::sys::clock;
 
 /// Reason why [`Input::read_more`](super::Input::read_more) brought no bytes.
 #[derive(Clone, Debug)]
@@ -94,17 +94,11 @@ impl ReadMore for Reader<'_, '_> {
     fn keep(&mut self, unconsumed: &[u8], needed: usize) {
         // The callback has them, and its rest follows.
         self.recv.again = false;
-        let before = self.recv.buf.capacity();
-        let first_size = self.round.conn.group.config().tcp_fixed_dealing_buf;
-        self.recv.buf.replace(unconsumed, needed, first_size);
-        self.round.account(self.recv, before);
+        self.change_buf(|buf, first_size| buf.replace(unconsumed, needed, first_size));
     }
 
     fn consume(&mut self, count: usize, needed: usize) {
-        let before = self.recv.buf.capacity();
-        let first_size = self.round.conn.group.config().tcp_fixed_dealing_buf;
-        self.recv.buf.consume(count, needed, first_size);
-        self.round.account(self.recv, before);
+        self.change_buf(|buf, first_size| buf.consume(count, needed, first_size));
     }
 
     fn read(&mut self, deadline: Instant) -> Result<(), ReadMoreError> {
@@ -154,6 +148,13 @@ impl ReadMore for Reader<'_, '_> {
 }
 
 impl Reader<'_, '_> {
+    /// Changes the connection's own buffer. `change` gets the first size of a buffer too.
+    fn change_buf(&mut self, change: impl FnOnce(&mut ReadBuf, usize)) {
+        let before = self.recv.buf.capacity();
+        change(&mut self.recv.buf, self.round.conn.group.config().tcp_fixed_dealing_buf);
+        self.round.account(self.recv, before);
+    }
+
     /// Returns the marks that are left, and those of the turn that calls the handler.
     fn marks(&self) -> Marks {
         self.round.conn.recv.marks() | self.round.marks
@@ -228,27 +229,18 @@ impl Reader<'_, '_> {
 
     /// Receives once, behind the bytes that are kept.
     fn receive_plain(&mut self) -> io::Result<()> {
-        let Self { round, recv } = self;
-        let conn = round.conn;
-        let growth = recv.buf.growth(conn.group.config().tcp_fixed_dealing_buf);
-        if growth > 0 {
-            if !round.reserve(recv, growth) {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            recv.buf.grow(growth);
+        let (asked, received) = self.round.recv_into_own(self.recv)?;
+        // If memory was short, the connection ends for that reason.
+        if asked > 0 {
+            self.note(received.bytes);
         }
-        conn.count(Counter::RecvCalls, 1);
-        let (_, received) = recv.buf.recv(conn.fd(), conn.family)?;
-        self.note(received.bytes);
         Ok(())
     }
 
     /// Receives once for the layers.
     fn receive_encoded(&mut self) -> io::Result<()> {
-        let conn = self.round.conn;
         let mut encoded = [0; 8 << 10];
-        conn.count(Counter::RecvCalls, 1);
-        let received = socket::recv(conn.fd(), conn.family, &mut encoded)?;
+        let received = self.round.recv_into(&mut encoded)?;
         self.note(received.bytes);
         self.round.encoded += received.bytes;
         self.decode(&encoded[..received.bytes]);

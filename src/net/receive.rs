@@ -826,9 +826,6 @@ impl Round<'_> {
         context: &mut WorkerContext<'_>,
         most: usize,
     ) -> io::Result<(usize, Received)> {
-        let (fd, family) = (self.conn.fd(), self.conn.family);
-        let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
-        self.conn.count(Counter::RecvCalls, 1);
         let partial = recv.buf.bytes().len();
         // A frame that fits is completed in the worker's buffer, with the bytes that follow it.
         // That needs fewer receives and no growth of the connection's own buffer. A larger frame is
@@ -836,19 +833,12 @@ impl Round<'_> {
         let own =
             recv.buf.needed() > context.read_buf.len() || partial > context.read_buf.len() / 2;
         let (asked, arrived) = if own {
-            let growth = recv.buf.growth(first_size);
-            if growth > 0 {
-                if !self.reserve(recv, growth) {
-                    return Ok((0, Received { bytes: 0, cut: false }));
-                }
-                recv.buf.grow(growth);
-            }
-            recv.buf.recv(fd, family)?
+            self.recv_into_own(recv)?
         } else {
             let size = context.read_buf.len().min(partial.saturating_add(most));
             let (front, space) = context.read_buf[..size].split_at_mut(partial);
             front.copy_from_slice(recv.buf.bytes());
-            (space.len(), socket::recv(fd, family, space)?)
+            (space.len(), self.recv_into(space)?)
         };
         let Received { bytes, .. } = arrived;
         if bytes == 0 {
@@ -859,6 +849,26 @@ impl Round<'_> {
         self.received += bytes;
         self.deliver(recv, (!own).then(|| &context.read_buf[..partial + bytes]), received);
         Ok((asked, arrived))
+    }
+
+    /// Receives once behind the bytes that the connection keeps. Returns the number of bytes asked for. If
+    /// memory is short, that is 0, and the connection ends.
+    pub(super) fn recv_into_own(&self, recv: &mut Recv) -> io::Result<(usize, Received)> {
+        let growth = recv.buf.growth(self.conn.group.config().tcp_fixed_dealing_buf);
+        if growth > 0 {
+            if !self.reserve(recv, growth) {
+                return Ok((0, Received { bytes: 0, cut: false }));
+            }
+            recv.buf.grow(growth);
+        }
+        self.conn.count(Counter::RecvCalls, 1);
+        recv.buf.recv(self.conn.fd(), self.conn.family)
+    }
+
+    /// Receives once, at most as many bytes as there is space for.
+    pub(super) fn recv_into(&self, space: &mut [u8]) -> io::Result<Received> {
+        self.conn.count(Counter::RecvCalls, 1);
+        socket::recv(self.conn.fd(), self.conn.family, space)
     }
 
     /// Notes that bytes have come from the peer.
@@ -896,9 +906,7 @@ impl Round<'_> {
             self.decode(recv, &[]);
             return Ok((asked, Received { bytes: asked, cut: true }));
         }
-        self.conn.count(Counter::RecvCalls, 1);
-        let space = &mut context.read_buf[..asked];
-        let mut arrived = socket::recv(self.conn.fd(), self.conn.family, space)?;
+        let mut arrived = self.recv_into(&mut context.read_buf[..asked])?;
         if arrived.bytes > 0 {
             self.heard(recv, arrived.bytes, context.lap.now);
             self.observe(context);
@@ -913,7 +921,7 @@ impl Round<'_> {
     #[inline(never)]
     fn decode(&mut self, recv: &mut Recv, raw: &[u8]) {
         let (decoded, mut pass) = self.pass_up(recv, raw);
-        // Those that were decoded before the layers were ready wait too.
+        // Bytes that were decoded before the layers were ready are delivered with these.
         recv.again |= decoded > 0;
         let delivers = recv.stage == Stage::Open && recv.ending.is_none();
         // Noted first, so that a callback which reads more finds the end of the layers, or their error.
@@ -1059,7 +1067,7 @@ impl Round<'_> {
 
     /// Takes the growth of a buffer from the runtime's budget. If the budget is spent, this
     /// connection ends.
-    pub(super) fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
+    fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
         let usage = self.conn.group.usage();
         let limit = self.conn.group.config().max_buffered_bytes;
         let (own, bytes) = (recv.buf.capacity() + growth, usage.buffer_changed(0, growth));
