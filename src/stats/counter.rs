@@ -142,10 +142,17 @@ named! {
     Reconfigured "reconfigured" "times the configuration was changed",
 }
 
+impl Counter {
+    /// Returns true if the counter counts bytes.
+    pub(crate) const fn is_of_bytes(self) -> bool {
+        matches!(self, Self::BytesReceived | Self::BytesSent | Self::BacklogBytesQueued)
+    }
+}
+
 /// One block with all counters, starting at zero.
 ///
-/// *Shape*: three quarters of a KiB, aligned so that two blocks share no cache line. A worker owns
-/// one and uses [`bump`](Self::bump); other threads share another and use [`add`](Self::add).
+/// *Shape*: 896 bytes, aligned so that two blocks share no cache line. A worker owns one and uses
+/// [`bump`](Self::bump); other threads share another and use [`add`](Self::add).
 #[repr(align(128))]
 pub(crate) struct Counters {
     /// Writers: the owner of the block or, through `add`, many threads. Reader: `Snapshot::absorb`.

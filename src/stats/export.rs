@@ -60,7 +60,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// The prefix of [`new`](Self::new).
-    pub const PREFIX: &'static str = "epoll_group_";
+    pub const PREFIX: &'static str = super::text::PREFIX;
 
     /// Registers every name under [`PREFIX`](Self::PREFIX) with the recorder that is installed.
     #[must_use]
@@ -140,10 +140,7 @@ fn stages(recorder: &dyn Recorder, prefix: &str) -> Vec<metrics::Gauge> {
 }
 
 fn total(recorder: &dyn Recorder, prefix: &str, counter: Counter) -> metrics::Counter {
-    let unit = match counter {
-        Counter::BytesReceived | Counter::BytesSent | Counter::BacklogBytesQueued => Unit::Bytes,
-        _ => Unit::Count,
-    };
+    let unit = if counter.is_of_bytes() { Unit::Bytes } else { Unit::Count };
     let name = format!("{prefix}{}", counter.name());
     recorder.describe_counter(KeyName::from(name.clone()), Some(unit), counter.help().into());
     recorder.register_counter(&Key::from_name(name), &METADATA)

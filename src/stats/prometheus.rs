@@ -6,10 +6,7 @@ use std::time::Duration;
 use super::counter::Counter;
 use super::histogram::{Histogram, Stage};
 use super::snapshot::{Gauge, Snapshot, Value};
-use super::text::Seconds;
-
-/// Prefix of every name.
-const PREFIX: &str = "epoll_group_";
+use super::text::{PREFIX, Seconds};
 
 /// Exponents of the first and of the last bucket: 256 ns and 34 s. The buckets must not depend on the
 /// samples, or series would appear and vanish.
@@ -73,11 +70,12 @@ fn head(text: &mut String, name: &str, help: &str, kind: &str) -> fmt::Result {
 
 /// Name of a counter, with its unit at the end.
 fn total_name(counter: Counter) -> String {
-    match counter {
-        Counter::BytesReceived => "received_bytes_total".into(),
-        Counter::BytesSent => "sent_bytes_total".into(),
-        Counter::BacklogBytesQueued => "backlog_queued_bytes_total".into(),
-        other => format!("{}_total", other.name()),
+    if counter.is_of_bytes() {
+        let other_words: Vec<_> =
+            counter.name().split('_').filter(|&word| word != "bytes").collect();
+        format!("{}_bytes_total", other_words.join("_"))
+    } else {
+        format!("{}_total", counter.name())
     }
 }
 

@@ -7,6 +7,9 @@ use super::counter::{Counter, NAME_WIDTH};
 use super::histogram::{Histogram, Stage};
 use super::snapshot::{Gauge, Snapshot, Value};
 
+/// Prefix of every name in a metrics system.
+pub(super) const PREFIX: &str = "epoll_group_";
+
 /// Quantiles in every text form, and their names.
 pub(super) const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];

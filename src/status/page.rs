@@ -80,7 +80,7 @@ fn facts(look: &Look) -> String {
 fn counters(look: &Look, title: &str, shown: impl Iterator<Item = Counter>) -> String {
     let rows = shown.filter(|&counter| look.now.get(counter) > 0).map(|counter| {
         let (total, name) = (look.now.get(counter), counter.name().replace('_', " "));
-        let total = if is_bytes(counter) { bytes(total as f64) } else { count(total) };
+        let total = if counter.is_of_bytes() { bytes(total as f64) } else { count(total) };
         row([name, look.rate(counter), total, escape(counter.help())])
     });
     table(title, "counters", &["per second", "total", ""], "", rows)
@@ -235,16 +235,12 @@ impl Look {
     /// Recent events or bytes per second.
     fn rate(&self, counter: Counter) -> String {
         match self.recent.get(counter) as f64 / self.period.as_secs_f64().max(0.001) {
-            rate if is_bytes(counter) => bytes(rate),
+            rate if counter.is_of_bytes() => bytes(rate),
             0.0 => "0".into(),
             few @ ..9.95 => format!("{few:.1}"),
             many => count(many.round() as u64),
         }
     }
-}
-
-const fn is_bytes(counter: Counter) -> bool {
-    matches!(counter, Counter::BytesReceived | Counter::BytesSent | Counter::BacklogBytesQueued)
 }
 
 /// Replaces the characters that HTML reserves.
