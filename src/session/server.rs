@@ -392,7 +392,8 @@ impl<S: Service> Reader<S> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // The frame exceeds a limit but is whole, so only this request fails, in its turn.
-            if self.refuse_in_turn(session, answer, true) {
+            let found = self.server_conn.find(session);
+            if self.refuse_in_turn(session, found, answer, true) {
                 self.server_conn.conn.count(Counter::ProtocolErrors);
                 self.glitch();
             }
@@ -438,7 +439,7 @@ impl<S: Service> Reader<S> {
             && let Err(error) = self.ask_account(&mut queued)
         {
             // Not a glitch: a client cannot know what the others of its account use.
-            if self.refuse_in_turn(id, error, is_sql) {
+            if self.refuse_in_turn(id, found, error, is_sql) {
                 self.server_conn.account().note_refused();
                 self.server_conn.conn.count(Counter::RequestsRefusedAccount);
             }
@@ -449,9 +450,15 @@ impl<S: Service> Reader<S> {
 
     /// Answers a request with an error, behind the other answers of its session. Returns false if the
     /// mailbox has no place for it.
-    fn refuse_in_turn(&mut self, id: u64, error: SessionError, is_sql: bool) -> bool {
+    fn refuse_in_turn(
+        &mut self,
+        id: u64,
+        found: Option<Arc<Session<S>>>,
+        error: SessionError,
+        is_sql: bool,
+    ) -> bool {
         let queued = Queued::new(SessionCommand::Broken(error), 0, self.now);
-        self.queue_to(id, self.server_conn.find(id), queued, is_sql);
+        self.queue_to(id, found, queued, is_sql);
         self.unconsumed_until.is_none()
     }
 
