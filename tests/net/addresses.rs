@@ -1,6 +1,6 @@
 //! Where connections come from and go to: addresses, ready listeners, outgoing connections.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc;
 use std::thread;
@@ -11,8 +11,7 @@ use epoll_group::net::{
 };
 use epoll_group::stats::Counter;
 use lab::protocol::{Bytes, echo};
-use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, assert_clean, config, eventually};
-use socket2::{Domain, Socket, Type};
+use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, assert_clean, config, eventually, ports};
 
 /// A protocol that sends its connection's events to the test.
 struct Told(mpsc::Sender<Event>);
@@ -103,11 +102,7 @@ fn an_outgoing_connection_talks_to_a_listener() {
 
 #[test]
 fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
-    // Bound, so that no other process gets the port, but not listening.
-    let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    port.bind(&any.into()).expect("a port");
-    let refusing = port.local_addr().expect("its number").as_socket().expect("TCP");
+    let (_port, refusing) = ports::refusing();
     let runtime = Runtime::builder().config(config()).start().expect("a runtime");
     for round in 1..=20 {
         let (protocol, events) = told();

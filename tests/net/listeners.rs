@@ -14,8 +14,8 @@ use epoll_group::net::{
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
 use lab::protocol::{Bytes, echo};
-use lab::{LONG, Peer, TempDir, config, eventually, pattern};
-use socket2::{Domain, SockRef, Socket, Type};
+use lab::{LONG, Peer, TempDir, config, eventually, pattern, ports};
+use socket2::SockRef;
 
 /// Echoes. Tells the test of each connection that was opened, of the reason that each ended for, and of
 /// each that could not be made.
@@ -212,12 +212,7 @@ fn the_idle_time_out_of_one_connection_can_be_changed() {
 
 #[test]
 fn a_connect_ends_at_its_own_time_out() {
-    // A backlog with one place. Once it is taken, the kernel drops what else asks.
-    let full = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
-    full.listen(0).expect("it listens");
-    let at = full.local_addr().expect("its number").as_socket().expect("TCP");
-    let _taken = TcpStream::connect(at).expect("there is one place");
+    let (_taken, at) = ports::silent();
     let runtime = runtime(config());
     let (protocol, _given, ends) = tells();
     let options = ConnectOptions::new().connect_timeout(Duration::from_millis(20));

@@ -1,7 +1,7 @@
 //! Servers with several addresses, of which some do not answer.
 
-use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -9,25 +9,11 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::net::{
     Address, Close, CloseReason, ConnectError, ConnectOptions, Connection, Input, Protocol,
-    ToAddress,
 };
 use epoll_group::stats::Counter;
+use lab::ports::{Name, refusing, silent};
 use lab::protocol::{Bytes, echo};
 use lab::{Kind, LONG, Server, assert_clean, config, eventually};
-use socket2::{Domain, Socket, Type};
-
-/// A name with these addresses.
-struct Name(Vec<SocketAddr>);
-
-impl ToAddress for Name {
-    fn to_address(&self) -> io::Result<Address> {
-        Ok(self.0[0].into())
-    }
-
-    fn to_addresses(&self) -> io::Result<Vec<Address>> {
-        Ok(self.0.iter().map(|&addr| addr.into()).collect())
-    }
-}
 
 /// Sends each call to the test.
 struct Told(mpsc::Sender<String>);
@@ -68,22 +54,6 @@ fn runtime() -> Runtime {
     Runtime::builder().config(config()).start().expect("a runtime")
 }
 
-/// A port that refuses connections, for as long as the socket lives.
-fn refusing() -> (Socket, SocketAddr) {
-    let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    port.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
-    let at = port.local_addr().expect("its number").as_socket().expect("TCP");
-    (port, at)
-}
-
-/// A port at which connects are not answered, for as long as both live.
-fn silent() -> ((Socket, TcpStream), SocketAddr) {
-    let (full, at) = refusing();
-    full.listen(0).expect("it listens");
-    let taken = TcpStream::connect(at).expect("there is one place");
-    ((full, taken), at)
-}
-
 fn tcp(server: &Server) -> SocketAddr {
     match server.address() {
         Address::Tcp(at) => *at,
@@ -97,7 +67,7 @@ fn the_addresses_of_a_name_are_tried_until_one_answers() {
     let (_port, refuses) = refusing();
     let runtime = runtime();
     let (protocol, events) = told();
-    let name = Name(vec![refuses, refuses, tcp(&server), refuses]);
+    let name = Name::of([refuses, refuses, tcp(&server), refuses]);
     let conn = runtime.connect(name, protocol).expect("begun");
     conn.send(b"early");
     assert_eq!(next(&events), format!("opened {}", server.address()));
@@ -122,7 +92,7 @@ fn if_no_address_answers_the_last_error_is_told_once() {
         (vec![refuses, never], "connect_timeout has passed"),
     ] {
         let (protocol, events) = told();
-        let conn = runtime.connect_with(Name(addresses), options(), protocol).expect("begun");
+        let conn = runtime.connect_with(Name::of(addresses), options(), protocol).expect("begun");
         conn.send(b"for nobody");
         let told = next(&events);
         assert!(told.starts_with("connect failed: ") && told.contains(error), "{told}");
@@ -130,7 +100,9 @@ fn if_no_address_answers_the_last_error_is_told_once() {
         drop(conn);
         assert!(events.recv_timeout(LONG).is_err(), "told once");
     }
-    let nowhere = runtime.connect(Name(Vec::new()), told().0).expect_err("there is no address");
+    let nowhere = runtime
+        .connect(Name::of(Vec::<SocketAddr>::new()), told().0)
+        .expect_err("there is no address");
     assert!(matches!(nowhere, ConnectError::Io(_)), "{nowhere}");
     eventually(LONG, || runtime.stats().connections == 0);
     assert_clean(&runtime.drain(LONG));
@@ -146,7 +118,7 @@ fn an_address_that_does_not_answer_takes_only_its_share_of_the_time() {
     let options = ConnectOptions::new().connect_timeout(LONG * 2);
     let mut name = vec![never; 1];
     name.extend(vec![tcp(&server); 1_999]);
-    let conn = runtime.connect_with(Name(name), options, protocol).expect("begun");
+    let conn = runtime.connect_with(Name::of(name), options, protocol).expect("begun");
     assert_eq!(next(&events), format!("opened {}", server.address()));
     conn.close("enough");
     assert_eq!(next(&events), "closed: enough");
@@ -160,7 +132,7 @@ fn what_was_sent_and_finished_early_arrives_at_the_address_that_answers() {
     let (_port, refuses) = refusing();
     let runtime = runtime();
     let (protocol, events) = told();
-    let conn = runtime.connect(Name(vec![refuses, at]), protocol).expect("begun");
+    let conn = runtime.connect(Name::of([refuses, at]), protocol).expect("begun");
     conn.send(vec![b'x'; 100_000]);
     conn.shutdown_write();
     let (mut accepted, _) = listener.accept().expect("connected");
@@ -179,7 +151,7 @@ fn a_close_ends_the_attempts() {
     let (_port, refuses) = refusing();
     let runtime = runtime();
     let (protocol, events) = told();
-    let conn = runtime.connect(Name(vec![refuses, never, refuses]), protocol).expect("begun");
+    let conn = runtime.connect(Name::of([refuses, never, refuses]), protocol).expect("begun");
     conn.send(b"for nobody");
     conn.close("given up");
     assert_eq!(next(&events), "given up");
@@ -198,7 +170,7 @@ fn many_connections_find_the_address_that_answers() {
         let (protocol, events) = told();
         let mut addresses: Vec<_> = ports.iter().map(|(_, at)| *at).take(number % 5).collect();
         addresses.push(tcp(&server));
-        let conn = runtime.connect(Name(addresses), protocol).expect("begun");
+        let conn = runtime.connect(Name::of(addresses), protocol).expect("begun");
         conn.send(number.to_string());
         (number, conn, events)
     };
@@ -224,7 +196,7 @@ fn a_panic_of_the_code_for_a_later_socket_fails_the_connect() {
         assert!(calls.fetch_add(1, Ordering::Relaxed) == 0, "planned");
         Ok(())
     });
-    let name = Name(vec![refuses, refuses]);
+    let name = Name::of([refuses, refuses]);
     let conn = runtime.connect_with(name, options, protocol).expect("begun");
     let told = next(&events);
     assert!(told.contains("panic"), "{told}");
@@ -245,7 +217,7 @@ fn all_attempts_may_have_the_same_local_port() {
     drop(free);
     let runtime = runtime();
     let (protocol, events) = told();
-    let name = Name(vec![refuses, tcp(&server)]);
+    let name = Name::of([refuses, tcp(&server)]);
     let options = ConnectOptions::new().local_addr(from);
     let conn = runtime.connect_with(name, options, protocol).expect("begun");
     assert_eq!(next(&events), format!("opened {}", server.address()));

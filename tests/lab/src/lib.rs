@@ -13,6 +13,7 @@ pub mod fuzzed;
 pub mod helper;
 pub mod meter;
 pub mod peer;
+pub mod ports;
 pub mod protocol;
 pub mod random;
 pub mod ratio;

@@ -18,8 +18,8 @@ use super::{Outcome, Row};
 use crate::shims::{Call, Effect, Fault, Side, builder, on_behalf};
 use lab::both::{options, try_one};
 use lab::engine::{Fixture, config as engine_config};
+use lab::ports::{self, Name};
 use lab::{Kind, LONG, config, eventually};
-use socket2::{Domain, Socket, Type};
 
 const fn fault(call: Call, errno: i32) -> Fault {
     Fault::new(Side::Client, call, Effect::Fails(errno))
@@ -65,19 +65,6 @@ struct Caller<'a> {
     before: Option<SocketAddr>,
 }
 
-/// Addresses of one server.
-struct Addresses(Vec<Address>);
-
-impl ToAddress for Addresses {
-    fn to_address(&self) -> io::Result<Address> {
-        Ok(self.0[0].clone())
-    }
-
-    fn to_addresses(&self) -> io::Result<Vec<Address>> {
-        Ok(self.0.clone())
-    }
-}
-
 impl Caller<'_> {
     fn connect(&self) -> (Result<Connection, String>, Receiver<String>, Option<i32>) {
         let (tell, told) = mpsc::channel();
@@ -88,7 +75,7 @@ impl Caller<'_> {
         let connect = || {
             let found = to.to_addresses().map_err(ConnectError::Address)?;
             let all = self.before.map(Address::from).into_iter().chain(found);
-            self.runtime.connect(Addresses(all.collect()), Told(Mutex::new(tell)))
+            self.runtime.connect(Name::of(all), Told(Mutex::new(tell)))
         };
         match on_behalf(Side::Client, connect) {
             Ok(conn) => (Ok(conn), told, None),
@@ -118,11 +105,8 @@ pub(super) fn connect(row: &Row) {
     let server = Serving::start(kind, config());
     let runtime = builder(Side::Client, config()).start().expect("a runtime");
     let by_name = row.call == Call::Getaddrinfo;
-    // Bound, so that no other process gets the port, but not listening.
-    let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    port.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
-    let refuses = port.local_addr().expect("bound").as_socket();
-    let before = if row.call == Call::Dup3 { refuses } else { None };
+    let (_port, refuses) = ports::refusing();
+    let before = (row.call == Call::Dup3).then_some(refuses);
     let caller = Caller { runtime: &runtime, server: &server, by_name, before };
     row.each(|errno, outcome| {
         let times = if outcome == Outcome::Unseen { 3 } else { 1 };
