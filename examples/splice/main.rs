@@ -21,7 +21,7 @@ use epoll_group::Handle;
 use epoll_group::stats::Counter;
 use lab::signals::EndSignals;
 
-use proxy::{BUDGET, HIGH};
+use proxy::HIGH;
 
 /// Passes bytes between its clients and another server, both ways.
 #[derive(clap::Parser)]
@@ -56,6 +56,8 @@ fn serve(at: SocketAddr, to: SocketAddr, out: &mut impl Write) -> Result<(), Box
 /// Clients of the demonstration, and the bytes that each of them sends.
 const CLIENTS: usize = 4;
 const BYTES: usize = 64 << 20;
+/// Bytes that a connection receives in a row.
+const BUDGET: usize = 64 << 10;
 
 /// Clients write without reading until the proxy has paused one. Then each gets back what it sent.
 fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error>> {

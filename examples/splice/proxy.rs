@@ -12,8 +12,6 @@ use epoll_group::{Config, Handle, Runtime};
 
 /// Backlog in bytes from which the other side is no longer read.
 pub(super) const HIGH: usize = 256 << 10;
-/// Bytes that a connection receives in a row.
-pub(super) const BUDGET: usize = 64 << 10;
 
 /// Passes what one side sends to the other side.
 fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +13,10 @@ use lab::load::{HEADER_BYTES, Heavy, Pace, Target};
 use lab::terminal::Output;
 
 use crate::experiment::Plan;
+use crate::proxies::Proxy;
 use crate::server::{self, SqlServer};
 use crate::suite::{self, SUITES, Suite, many};
+use crate::tls::TlsServer;
 use crate::workload::{Frames, Workload};
 use crate::{pools, report};
 
@@ -118,6 +121,16 @@ enum Command {
         /// Rows of `sbtest1`.
         rows: u32,
     },
+    /// A proxy before a server, until standard input ends.
+    #[command(hide = true)]
+    ServeProxy { proxy: Proxy, to: SocketAddr },
+    /// A server that echoes bytes over TLS, until standard input ends.
+    #[command(hide = true)]
+    ServeTls {
+        server: TlsServer,
+        /// Folder with the certificate and its key.
+        folder: PathBuf,
+    },
     /// Idle connections to a server, until standard input ends.
     #[command(hide = true)]
     Hold { target: Target, connections: usize },
@@ -198,6 +211,8 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
         }
         Some(Command::Serve { server }) => server::echo(&server),
         Some(Command::ServeSql { server, rows }) => server::sql(server, rows),
+        Some(Command::ServeProxy { proxy, to }) => proxy.serve(to),
+        Some(Command::ServeTls { server, folder }) => server.serve(&folder),
         Some(Command::Hold { target, connections }) => many::hold(target, connections),
     }
 }

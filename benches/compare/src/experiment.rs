@@ -54,6 +54,8 @@ pub struct Plan {
 /// A lane whose server runs and whose connections are open.
 struct Live {
     server: Helper,
+    /// Process that serves.
+    pid: u32,
     load: Box<dyn Load>,
     counts_answers: bool,
     /// Resident bytes of the server before the first connection.
@@ -107,7 +109,7 @@ impl Experiment {
                 rounds.push(Round { cycle, windows });
             }
             for (live, lane) in live.iter_mut().zip(&mut lanes) {
-                let usage = Usage::of(live.server.pid())?;
+                let usage = Usage::of(live.pid)?;
                 let (resident, peak) = (usage.resident_bytes, usage.peak_resident_bytes);
                 lane.memory.push(Memory { before: live.resident_before, resident, peak });
                 if plan.counts_syscalls {
@@ -127,12 +129,12 @@ impl Experiment {
     fn start(&self) -> Result<Vec<Live>, Box<dyn Error>> {
         let mut all = Vec::new();
         for (place, lane) in self.lanes.iter().enumerate() {
-            let (server, address) = lane.server.start()?;
-            let resident_before = Usage::of(server.pid())?.resident_bytes;
+            let (server, address, pid) = lane.server.start()?;
+            let resident_before = Usage::of(pid)?.resident_bytes;
             let load = (lane.workload.connect)(address);
             let load = load.map_err(|error| self.error(place, &*error))?;
             let counts_answers = lane.server.counts_answers();
-            all.push(Live { server, load, counts_answers, resident_before });
+            all.push(Live { server, pid, load, counts_answers, resident_before });
         }
         for (place, live) in all.iter_mut().enumerate() {
             let warmed_up = live.window(WARM_UP, &mut Histogram::new(3)?);
@@ -155,13 +157,13 @@ impl Live {
         hist: &mut Histogram<u64>,
     ) -> Result<Window, Box<dyn Error>> {
         self.load.prepare()?;
-        let before = Usage::of(self.server.pid())?;
+        let before = Usage::of(self.pid)?;
         // Inside the readings of the server, which take time if it has many threads.
         let busy_before = machine_busy()?;
         let report = self.load.run_for(time)?;
         thread::sleep(SETTLE);
         let busy = machine_busy()?.saturating_sub(busy_before).as_secs_f64();
-        let used = Usage::of(self.server.pid())?.since(&before);
+        let used = Usage::of(self.pid)?.since(&before);
         hist.add(&report.hist)?;
         let answers = (report.requests + report.heavy_requests).max(1) as f64;
         Ok(Window {
@@ -185,7 +187,7 @@ impl Live {
     /// Loads the server for this long while its system calls and wake-ups are counted.
     fn count(&mut self, time: Duration, lane: &mut MeasuredLane) -> Result<(), Box<dyn Error>> {
         let before = self.load.answers_total();
-        let counts = perf::count(self.server.pid(), || self.load.run_for(time).map(drop))?;
+        let counts = perf::count(self.pid, || self.load.run_for(time).map(drop))?;
         let answers = (self.load.answers_total() - before).max(1) as f64;
         if let Some((syscalls, wakeups)) = counts {
             lane.syscalls_per_request.push(syscalls as f64 / answers);

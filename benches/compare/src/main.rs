@@ -20,10 +20,12 @@ mod measured;
 mod model;
 mod perf;
 mod pools;
+mod proxies;
 mod report;
 mod server;
 mod suite;
 mod table;
+mod tls;
 mod workload;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use std::env;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ use lab::load::raise_descriptor_limit;
 use lab::sessions::{PASSWORD, USER};
 
 use crate::engine::{Constant, Sqlite};
+use crate::proxies::Proxy;
+use crate::tls::TlsServer;
 
 /// Any server of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,10 @@ pub enum Server {
     Echo(Spec),
     /// Runs statements, over a table with this many rows.
     Sql(SqlServer, u32),
+    /// Passes bytes to a server behind.
+    Proxy(Proxy, SocketAddr),
+    /// Echoes bytes over TLS, with the certificate in this folder.
+    Tls(TlsServer, PathBuf),
 }
 
 /// A server that runs statements.
@@ -60,11 +67,12 @@ const SCHEMA: &str = "sbtest";
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Starts the process. Returns the address of the server too.
+    /// Starts the process. Returns the address of the server too, and the process that serves, which may
+    /// be a child of the first.
     ///
     /// # Errors
     /// It does not start.
-    pub fn start(&self) -> Result<(Helper, SocketAddr), Box<dyn Error>> {
+    pub fn start(&self) -> Result<(Helper, SocketAddr, u32), Box<dyn Error>> {
         let binary = match self {
             Self::Echo(Spec { binary: Some(binary), .. }) => binary.clone(),
             _ => env::current_exe()?,
@@ -76,9 +84,22 @@ impl Server {
                 let name = server.to_possible_value().expect("no server is hidden");
                 command.args(["serve-sql", name.get_name(), &rows.to_string()])
             }
+            Self::Proxy(proxy, to) => {
+                let name = proxy.to_possible_value().expect("no proxy is hidden");
+                command.args(["serve-proxy", name.get_name(), &to.to_string()])
+            }
+            Self::Tls(server, folder) => {
+                let name = server.to_possible_value().expect("no server is hidden");
+                command.args(["serve-tls", name.get_name()]).arg(folder)
+            }
         };
-        let (helper, address) = Helper::start(&mut command)?;
-        Ok((helper, address.parse()?))
+        let (helper, line) = Helper::start(&mut command)?;
+        let (address, pid) = match line.split_once(' ') {
+            Some((address, pid)) => (address, pid.parse()?),
+            None => (&*line, helper.pid()),
+        };
+        let address = address.parse()?;
+        Ok((helper, address, pid))
     }
 
     /// True if it says at its end how many requests it has answered.

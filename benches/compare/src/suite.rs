@@ -23,6 +23,8 @@ mod select1;
 pub mod servers;
 mod share;
 mod slow_links;
+mod splice;
+mod tls;
 
 /// One question, and the way to answer it.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub const SUITES: &[Suite] = &[
     share::SUITE,
     hot::SUITE,
     slow_links::SUITE,
+    splice::SUITE,
+    tls::SUITE,
     locks::SUITE,
     many::SUITE,
     scaling::SUITE,

@@ -189,7 +189,7 @@ struct Release {
 impl Release {
     fn measure(name: &str, patience: Duration) -> Result<Self, Box<dyn Error>> {
         let nothing = Workload::new("", |_| Err::<Transactions, _>("not loaded".into()));
-        let (process, address) = Lane::echo(name, nothing).server.start()?;
+        let (process, address, _) = Lane::echo(name, nothing).server.start()?;
         let mut threads = Ok(0);
         let took = release(address, CONNECTIONS, patience, || {
             thread::sleep(ALL_WAIT);

@@ -43,11 +43,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let servers: Vec<_> = SERVERS.into_iter().filter(takes_part).collect();
     let name = format!("{connections} connections, {active} of them ask");
     let found = [line_up(&name, &servers, &workload(active, idle), &plan)?];
-    let bytes = |measured: &Measured, lane: usize| {
-        let lane = &measured.lanes[lane];
-        let growth = lane.memory(|memory| memory.resident.saturating_sub(memory.before))?;
-        Some(format!("{:.0}", growth / connections as f64))
-    };
+    let bytes = bytes_each(connections);
     let bytes: Column<'_> = ("bytes/connection", &bytes);
     let mut all = vec![format!(
         "{connections} connections are open, after one exchange on each. {active} of them ask without \
@@ -89,11 +85,20 @@ fn refused(active: usize, idle: usize) -> Vec<(&'static str, usize)> {
 }
 
 fn start(name: &str, active: usize, idle: usize) -> Result<(Many, Helper), Box<dyn Error>> {
-    let (server, address) = Lane::echo(name, workload(active, idle)).server.start()?;
+    let (server, address, _) = Lane::echo(name, workload(active, idle)).server.start()?;
     Ok((Many::connect(address, active, idle)?, server))
 }
 
-fn workload(active: usize, idle: usize) -> Workload {
+/// Resident memory of a server that grew with its connections, for each of them.
+pub(super) fn bytes_each(connections: usize) -> impl Fn(&Measured, usize) -> Option<String> {
+    move |measured, lane| {
+        let lane = &measured.lanes[lane];
+        let growth = lane.memory(|memory| memory.resident.saturating_sub(memory.before))?;
+        Some(format!("{:.0}", growth / connections as f64))
+    }
+}
+
+pub(super) fn workload(active: usize, idle: usize) -> Workload {
     let label = format!("{active} active, {idle} idle");
     Workload::new(label, move |address| Many::connect(address, active, idle))
 }

@@ -89,7 +89,7 @@ impl Profile {
         sql: SqlServer,
         plan: &Plan,
     ) -> Result<Option<Self>, Box<dyn Error>> {
-        let (helper, address) = Server::Sql(sql, ROWS).start()?;
+        let (helper, address, _) = Server::Sql(sql, ROWS).start()?;
         let mut load = (asking(CONNECTIONS, sessions).connect)(address)?;
         load.run_for(WARM_UP)?;
         let mut cpu_per_request = f64::NAN;

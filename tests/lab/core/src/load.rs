@@ -97,7 +97,8 @@ pub struct Report {
 const LONGEST_LATENCY: Duration = Duration::from_secs(3600);
 
 impl Report {
-    pub(crate) fn new() -> Self {
+    /// A window without questions.
+    pub fn new() -> Self {
         Self {
             asked: 0,
             requests: 0,

@@ -1,0 +1,113 @@
+//! Proxies that pass bytes both ways between clients and a server behind.
+
+use std::error::Error;
+use std::net::{SocketAddr, TcpListener as Socket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+use baselines::epoll::{self, Address};
+use clap::ValueEnum;
+use lab::helper::announce;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+
+// The example is what users read first, so it keeps its proxy, and this suite measures that file.
+#[path = "../../../examples/splice/proxy.rs"]
+mod proxy;
+
+/// Kinds of proxies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Proxy {
+    /// The example `splice` of the library.
+    EpollGroup,
+    /// HAProxy in TCP mode with two threads.
+    Haproxy,
+    /// The same with `option splice-auto`, which moves bytes between sockets inside the kernel.
+    HaproxySplice,
+    /// `copy_bidirectional` of tokio, one task a pair.
+    Tokio,
+}
+
+impl Proxy {
+    pub fn is_haproxy(self) -> bool {
+        matches!(self, Self::Haproxy | Self::HaproxySplice)
+    }
+
+    /// Serves until the input ends.
+    ///
+    /// # Errors
+    /// It cannot listen, or HAProxy cannot be started.
+    pub fn serve(self, to: SocketAddr) -> Result<(), Box<dyn Error>> {
+        let any = ([127, 0, 0, 1], 0).into();
+        match self {
+            Self::EpollGroup => {
+                let runtime = proxy::start()?;
+                let listener = proxy::listen(&runtime, any, to)?;
+                announce(&listener.local_addr().to_string())?;
+                // The load has closed its connections.
+                let _ = runtime.drain(Duration::from_secs(5));
+                Ok(())
+            }
+            Self::Tokio => {
+                let listener = epoll::listen(any, Address::Alone)?;
+                let address = listener.local_addr()?;
+                listener.set_nonblocking(true)?;
+                let threads = thread::available_parallelism()?.get();
+                let runtime =
+                    Builder::new_multi_thread().worker_threads(threads).enable_io().build()?;
+                runtime.spawn(accept(listener, to));
+                Ok(announce(&address.to_string())?)
+            }
+            Self::Haproxy | Self::HaproxySplice => {
+                haproxy(epoll::listen(any, Address::Alone)?, to, self == Self::HaproxySplice)
+            }
+        }
+    }
+}
+
+/// True if the program is installed.
+pub fn has_haproxy() -> bool {
+    let version = Command::new("haproxy").arg("-v").stdout(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
+}
+
+async fn accept(listener: Socket, to: SocketAddr) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        // A peer that leaves before it is accepted is no reason to stop.
+        if let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(pass(socket, to));
+        }
+    }
+}
+
+async fn pass(mut client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(to).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+/// HAProxy gets the socket as its standard input. Its process is not this one, so it is named.
+fn haproxy(socket: Socket, to: SocketAddr, splices: bool) -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("haproxy.cfg");
+    let splice = if splices { "option splice-auto" } else { "" };
+    let config = format!(
+        "global\n nbthread 2\n maxconn 4000\n\
+         defaults\n mode tcp\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n {splice}\n\
+         listen pairs\n bind fd@0\n server behind {to}\n"
+    );
+    fs::write(&file, config)?;
+    let address = socket.local_addr()?;
+    let mut command = Command::new("haproxy");
+    let stdin = Stdio::from(std::os::fd::OwnedFd::from(socket));
+    let mut child =
+        command.arg("-db").arg("-f").arg(&file).stdin(stdin).stdout(Stdio::null()).spawn()?;
+    let announced = announce(&format!("{address} {}", child.id()));
+    child.kill()?;
+    child.wait()?;
+    Ok(announced?)
+}
