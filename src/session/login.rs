@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::accounts::Resource;
+use super::accounts::{Peer, Resource};
 use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
 use super::error::AuthError;
 use super::logins::{Admitted, LoginLimits, Unauthenticated};
 use super::server::Reader;
 use super::server_conn::{Cancellable, ServerConn};
-use super::service::{Peer, Service};
+use super::service::Service;
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};

@@ -73,7 +73,7 @@ mod session_shared;
 mod signal;
 mod timestamps;
 
-pub use accounts::{AccountLimits, AccountStats, Accounts};
+pub use accounts::{Account, AccountLimits, AccountStats, Accounts, Peer};
 pub use auth::Login;
 #[cfg(feature = "internal")]
 pub(crate) use auth::attempt;
@@ -85,6 +85,7 @@ pub use reply::Reply;
 pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
 pub use row::{Row, RowSource};
 pub use server::{Reader, Server};
-pub use service::{Account, Cancel, Peer, Service, SessionId};
+pub use service::Service;
+pub use session_shared::{Cancel, SessionId};
 #[cfg(feature = "internal")]
 pub(crate) use signal::simulate_waits;

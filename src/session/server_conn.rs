@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
 
-use super::accounts::{AccountUse, Resource};
+use super::accounts::{AccountUse, Peer, Resource};
 use super::cache::Put;
 use super::conn_shared::ConnShared;
 use super::error::{CancelReason, SessionError};
 use super::output::Output;
 use super::run::{Session, TURN};
 use super::server::ServerShared;
-use super::service::{Peer, Service, SessionId};
+use super::service::Service;
+use super::session_shared::SessionId;
 use super::timestamps::TimestampQueue;
 use crate::codec::proto::plan::AnyPlan;
 use crate::net::{Cork, Held};

@@ -12,6 +12,7 @@
 //! other.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -21,7 +22,6 @@ use super::conn_shared::ConnShared;
 use super::credit::{Credit, Offers};
 use super::error::{CancelReason, SessionError};
 use super::queued::Queued;
-use super::service::{Cancel, SessionId};
 use super::signal::Signal;
 use crate::net::Hold;
 use crate::runtime::{Class, guard, is_late};
@@ -570,6 +570,74 @@ impl SessionShared {
         conn.writers.leave(group, self);
         lock(&self.mail).waits = false;
         go_on
+    }
+}
+
+/// Id of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    pub(super) wire: u64,
+    pub(super) number: u32,
+}
+
+/// Bit of a session id that marks a session of one statement.
+pub(super) const AUTO_COMMIT: u64 = 1 << 63;
+
+impl SessionId {
+    /// Id that the client chose, unique among the open sessions of its connection.
+    #[must_use]
+    pub const fn wire(self) -> u64 {
+        self.wire
+    }
+
+    /// Number that the server chose, from 1. It repeats after 2³² sessions. Clients see it as
+    /// `connection_id()`.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Returns true if the session runs one statement only, which commits by itself.
+    #[must_use]
+    pub const fn is_auto_commit(self) -> bool {
+        self.wire & AUTO_COMMIT != 0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:#x})", self.number, self.wire)
+    }
+}
+
+/// Callback that interrupts a session from another thread.
+pub struct Cancel(Option<Box<dyn Fn(CancelReason) + Send + Sync>>);
+
+impl Cancel {
+    /// Creates a callback. The layer calls `code` at most once per request, while the request runs.
+    /// `code` must be quick and must not wait for the request. Its effect, such as an error of the
+    /// engine, is returned by [`Service::execute`].
+    #[must_use]
+    pub fn new(code: impl Fn(CancelReason) + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(code)))
+    }
+
+    /// Creates no callback: the requests end by themselves, or check [`Reply::is_cancelled`].
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn call(&self, reason: CancelReason) {
+        if let Some(code) = &self.0 {
+            code(reason);
+        }
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("present", &self.0.is_some()).finish()
     }
 }
 

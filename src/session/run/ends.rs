@@ -8,7 +8,8 @@ use crate::codec::encoder::{Encoder, Metadata};
 use crate::runtime::{Class, guard};
 use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
-use crate::session::service::{Cancel, Service};
+use crate::session::service::Service;
+use crate::session::session_shared::Cancel;
 
 impl<S: Service> Session<S> {
     /// Ends a request that was run and answered.
