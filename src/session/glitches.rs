@@ -15,12 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::error::SessionError;
-use super::server::Reader;
-use super::service::Service;
 use crate::config::Config;
-use crate::net::Close;
-use crate::stats::Counter;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Glitches {
@@ -34,8 +29,8 @@ pub(super) struct Glitches {
 /// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    most: usize,
-    window: Duration,
+    pub(super) most: usize,
+    pub(super) window: Duration,
 }
 
 impl From<&Config> for Budget {
@@ -77,42 +72,6 @@ impl Glitches {
     /// Returns true if there were too many glitches.
     pub(super) const fn is_spent(&self) -> bool {
         self.spent
-    }
-}
-
-impl<S: Service> Reader<S> {
-    pub(super) fn glitch(&mut self) {
-        let conn = &self.server_conn.conn;
-        conn.count(Counter::Glitches);
-        self.glitches.add(Budget::from(conn.config()), self.now);
-    }
-
-    /// Handles a late message: its session or request has ended or never existed, or a drain refuses it.
-    pub(super) fn late(&mut self) {
-        if self.glitches.is_late() {
-            self.glitch();
-        }
-    }
-
-    pub(super) fn not_found(&mut self, session: u64) {
-        self.late();
-        self.refuse(session, &SessionError::not_found());
-    }
-
-    /// Refuses a message that the session does not support.
-    pub(super) fn unsupported(&mut self, session: u64) {
-        self.glitch();
-        self.refuse(session, &SessionError::unsupported("Not support for polarx rpc."));
-    }
-
-    /// Answers and returns the close of a connection with too many glitches.
-    pub(super) fn too_many_glitches(&mut self, session: u64) -> Close {
-        let conn = &self.server_conn.conn;
-        conn.count(Counter::ClosedGlitches);
-        let Budget { most, window } = Budget::from(conn.config());
-        let text = format!("more than max_glitches {most} in {window:?}");
-        self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
-        Close::new(text)
     }
 }
 

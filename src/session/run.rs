@@ -5,17 +5,16 @@ mod ends;
 mod requests;
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::accounts::Place;
-use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expect_blocks::ExpectBlocks;
 use super::output::Output;
-use super::reply_state::{Blocked, Pulled, ReplyState};
-use super::server_conn::{Runnable, ServerConn};
+use super::reply_state::{Blocked, Deferral, Outcome, Pulled, ReplyState};
+use super::server_conn::{AnySession, Runnable, ServerConn, TURN};
 use super::service::Service;
 use super::session_shared::{SessionId, SessionShared, Settled, Wakeable};
 use crate::net::is_corked;
@@ -26,12 +25,11 @@ use crate::sync::runner::{Marks, Runner, Running};
 /// A session with its service's data.
 pub(super) struct Session<S: Service> {
     pub(super) shared: Arc<SessionShared>,
-    server_conn: Arc<ServerConn<S>>,
+    server_conn: Arc<ServerConn>,
+    service: Arc<S>,
     runner: Runner<Body<S::Session>>,
     /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
-    /// Set when the session was removed from its connection's table before its end.
-    lingers: AtomicBool,
     /// Counts the session as one of its account.
     _place: Place,
 }
@@ -77,15 +75,19 @@ fn is_quick(cost: &Cost) -> bool {
 }
 
 const QUICK_NANOS: u32 = 20_000;
-/// Length of a turn. After it, a session, or the sessions of one connection together, go to the
-/// background queue.
-pub(super) const TURN: Duration = Duration::from_millis(1);
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(id: SessionId, server_conn: &Arc<ServerConn<S>>, place: Place) -> Arc<Self> {
-        server_conn.conn.count(Counter::SessionsOpened);
-        server_conn.conn.group().session_opened();
-        server_conn.conn.group().note_urgent(Class::Ordinary, server_conn.conn.class);
+    pub(super) fn new(
+        id: SessionId,
+        server_conn: &Arc<ServerConn>,
+        service: &Arc<S>,
+        place: Place,
+    ) -> Arc<Self> {
+        let conn = &server_conn.conn;
+        conn.count(Counter::SessionsOpened);
+        conn.sessions.fetch_add(1, Ordering::Relaxed);
+        conn.group().session_opened();
+        conn.group().note_urgent(Class::Ordinary, conn.class);
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
@@ -95,26 +97,14 @@ impl<S: Service> Session<S> {
                 unfinished: Unfinished::None,
             };
             Self {
-                shared: Arc::new(SessionShared::new(id, Arc::clone(&server_conn.conn), me)),
+                shared: Arc::new(SessionShared::new(id, Arc::clone(conn), me)),
                 server_conn: Arc::clone(server_conn),
+                service: Arc::clone(service),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
-                lingers: AtomicBool::new(false),
                 _place: place,
             }
         })
-    }
-
-    /// Counts the session as open until its end, although it was removed from the table.
-    pub(super) fn linger(&self) {
-        if !self.lingers.swap(true, Ordering::Relaxed) {
-            self.server_conn.lingers(true);
-        }
-    }
-
-    /// Marks the session. Returns true if the caller must queue or run it.
-    pub(super) fn becomes_runnable(&self) -> bool {
-        self.runner.notify(LOOK).map(Running::queue).is_some()
     }
 
     fn queue(self: Arc<Self>) {
@@ -204,7 +194,7 @@ impl<S: Service> Session<S> {
                         out.keep();
                     }
                     if is_corked() {
-                        out.show(&self.server_conn);
+                        self.server_conn.show(out);
                     }
                     if self.shared.id.is_auto_commit() {
                         // A second statement arrived before the session of the first had ended.
@@ -303,13 +293,23 @@ impl<S: Service> Session<S> {
         }
         body.unfinished = Unfinished::Fed(state, Some(blocked));
         if blocked == Blocked::Room {
-            self.shared.conn.wake_when_room(&self.shared);
+            self.shared.wake_when_room();
         }
         StepResult::IdleInResult
     }
 }
 
+impl<S: Service> AnySession for Session<S> {
+    fn shared(&self) -> &Arc<SessionShared> {
+        &self.shared
+    }
+}
+
 impl<S: Service> Runnable for Session<S> {
+    fn becomes_runnable(&self) -> bool {
+        self.runner.notify(LOOK).map(Running::queue).is_some()
+    }
+
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         self.serve(out, now)
     }
@@ -326,7 +326,7 @@ impl<S: Service> Work for Session<S> {
     }
 
     fn cost(&self) -> &Cost {
-        self.cost.as_ref().unwrap_or(&self.server_conn.statement_cost)
+        self.cost.as_ref().unwrap_or(&self.shared.conn.statement_cost)
     }
 }
 
@@ -345,10 +345,9 @@ impl<S: Service> Drop for Session<S> {
             self.drop_unfinished(&mut body);
             self.close_service_session(&mut body);
         }
-        if *self.lingers.get_mut() {
-            self.server_conn.lingers(false);
-        }
-        let group = self.shared.conn.group();
+        let conn = &self.shared.conn;
+        conn.sessions.fetch_sub(1, Ordering::Relaxed);
+        let group = conn.group();
         group.note_urgent(self.shared.class(), Class::Ordinary);
         group.usage().session_closed();
         group.session_closed();

@@ -23,6 +23,7 @@ use super::credit::{Credit, Offers};
 use super::error::{CancelReason, SessionError};
 use super::queued::Queued;
 use super::signal::Signal;
+use super::writers::WaitsForRoom;
 use crate::net::Hold;
 use crate::runtime::{Class, guard, is_late};
 use crate::sync::shim::lock;
@@ -46,7 +47,7 @@ pub(super) struct SessionShared {
     class: AtomicU8,
     mail: Mutex<Mail>,
     /// Set while the session is in the connection's list of sessions that wait for room.
-    pub(super) waits_for_room: AtomicBool,
+    waits_for_room: AtomicBool,
     /// Notified when a waiting writer may have got credit, room or a cancellation.
     changed: Signal,
     /// Held during the call. The end of a cancelled request takes the lock too, so the call is over
@@ -288,11 +289,6 @@ impl SessionShared {
         ran || waited
     }
 
-    /// Cancels the handler that waits for credit or room. Returns false if it waits no longer.
-    fn cancel_writer(&self) -> bool {
-        self.cancel_if(CancelReason::Deadline, |mail| mail.waits)
-    }
-
     /// Cancels the running command if `is_meant` holds and it was not cancelled before.
     fn cancel_if(&self, reason: CancelReason, is_meant: impl FnOnce(&mut Mail) -> bool) -> bool {
         let cancel = lock(&self.cancel);
@@ -525,6 +521,18 @@ impl SessionShared {
         self.conn.note_class(before, class);
     }
 
+    fn waiting(self: &Arc<Self>) -> Weak<dyn WaitsForRoom> {
+        let session: Weak<Self> = Arc::downgrade(self);
+        session
+    }
+
+    /// Wakes the session when the peer has read enough, or at once if it has already.
+    pub(super) fn wake_when_room(self: &Arc<Self>) {
+        if !self.waits_for_room.swap(true, Ordering::AcqRel) {
+            self.conn.wake_when_room(self.waiting());
+        }
+    }
+
     /// Waits, as an announced stall, until the writer has credit and room. It also returns when
     /// the offered credit does not suffice, so that the caller asks for more. Adds offers to
     /// `left`.
@@ -534,7 +542,8 @@ impl SessionShared {
         let limit = conn.config().max_waiting_writers;
         let group = conn.group().index();
         lock(&self.mail).waits = true;
-        if let Some(longest) = conn.writers.enter(group, self, limit)
+        let writers = &conn.server.writers;
+        if let Some(longest) = writers.enter(group, self.waiting(), limit)
             && longest.cancel_writer()
         {
             conn.count(crate::stats::Counter::WritersCut);
@@ -561,15 +570,27 @@ impl SessionShared {
                     return true;
                 }
                 if !has_room {
-                    conn.wake_when_room(self);
+                    self.wake_when_room();
                 }
                 mail = self.changed.wait(&self.mail, mail);
             }
         });
         conn.group().usage().waiting_writers_changed(false);
-        conn.writers.leave(group, self);
+        writers.leave(group, &self.waiting());
         lock(&self.mail).waits = false;
         go_on
+    }
+}
+
+impl WaitsForRoom for SessionShared {
+    fn wake_for_room(&self) {
+        // Cleared before the session looks. If it finds no room, it registers again.
+        self.waits_for_room.store(false, Ordering::Release);
+        self.wake();
+    }
+
+    fn cancel_writer(&self) -> bool {
+        self.cancel_if(CancelReason::Deadline, |mail| mail.waits)
     }
 }
 
@@ -646,12 +667,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::codec::encoder::PagePool;
     use crate::codec::frame::Dialect;
     use crate::config::Config;
     use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;
+    use crate::session::accounts::Accounts;
     use crate::session::queued::SessionCommand;
+    use crate::session::server_shared::ServerShared;
 
     struct Idle;
 
@@ -666,8 +688,8 @@ mod tests {
         let served = Served::new(Deaf);
         let peer = Address::Unix("".into());
         let conn = served.accept(runtime.group(), ours.into(), peer).expect("there is room");
-        let pages = PagePool::new(PagePool::MIN_PAGE_BYTES, 1);
-        let conn = ConnShared::new(conn, Dialect::default(), pages, Arc::default());
+        let server = ServerShared::new(conn.group().config(), Accounts::default());
+        let conn = ConnShared::new(conn, Dialect::default(), Arc::new(server));
         let id = SessionId { wire: 2, number: 1 };
         (SessionShared::new(id, Arc::new(conn), Weak::<Idle>::new()), theirs)
     }

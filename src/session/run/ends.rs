@@ -27,9 +27,8 @@ impl<S: Service> Session<S> {
             return StepResult::Continue;
         }
         if let Some(session) = &body.session {
-            let service = &self.server_conn.server.service;
             let progress = guard(self.shared.conn.group(), "in_transaction", || {
-                service.in_transaction(session)
+                self.service.in_transaction(session)
             });
             let outside = self.shared.conn.class;
             let class =
@@ -48,8 +47,7 @@ impl<S: Service> Session<S> {
                 self.shared.conn.count(counter);
             }
             if let Some(session) = &mut body.session {
-                let service = &self.server_conn.server.service;
-                guard(self.shared.conn.group(), "cancelled", || service.cancelled(session));
+                guard(self.shared.conn.group(), "cancelled", || self.service.cancelled(session));
             }
         }
         StepResult::Continue
@@ -95,7 +93,7 @@ impl<S: Service> Session<S> {
     }
 
     pub(super) fn panicked(&self, payload: Box<dyn Any + Send>) -> SessionError {
-        self.server_conn.note_panic(payload);
+        self.shared.conn.note_panic(payload);
         SessionError::panicked()
     }
 
@@ -162,8 +160,7 @@ impl<S: Service> Session<S> {
         self.shared.set_class(self.shared.conn.class);
         self.shared.set_cancel(Cancel::none());
         if let Some(session) = body.session.take() {
-            let service = &self.server_conn.server.service;
-            guard(self.shared.conn.group(), "closed", || service.closed(session));
+            guard(self.shared.conn.group(), "closed", || self.service.closed(session));
         }
     }
 }

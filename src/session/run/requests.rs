@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use md5::{Digest, Md5};
+
 use super::{Body, Session, StepResult};
 use crate::codec::message::Source;
 use crate::codec::proto::plan::ExecPlan;
@@ -14,7 +16,7 @@ use crate::session::queued::{Queued, SessionCommand};
 use crate::session::reply::Reply;
 use crate::session::reply_state::{ReplyForm, ReplyState};
 use crate::session::request::{Plan, Request, Savepoint, Sql};
-use crate::session::server_conn::KeptPlan;
+use crate::session::server_shared::KeptPlan;
 use crate::session::service::Service;
 use crate::stats::Counter;
 
@@ -70,7 +72,7 @@ impl<S: Service> Session<S> {
             return true;
         }
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            self.server_conn.server.service.open(self.server_conn.peer(), self.shared.id)
+            self.service.open(self.shared.conn.peer(), self.shared.id)
         }));
         let error = match opened {
             Ok(Ok((session, cancel))) => {
@@ -103,26 +105,40 @@ impl<S: Service> Session<S> {
     ) -> Result<StepResult, SessionError> {
         let form =
             ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
+        let conn = &self.shared.conn;
         let cached;
         let text = match message.source() {
             Source::Text(text) => text,
             Source::Store(text, digest) => {
-                self.server_conn.keep_sql(digest, text);
+                self.keep_sql(digest, text);
                 text
             }
-            Source::Cached(digest) => match self.server_conn.kept_sql(digest) {
-                Some(text) => {
-                    cached = text;
-                    &cached
+            Source::Cached(digest) => {
+                match conn.server.sql.get(conn.group(), conn.account(), digest) {
+                    Some(text) => {
+                        cached = text;
+                        &cached
+                    }
+                    None => return Ok(self.miss(out, body, "do not exist query!")),
                 }
-                None => return Ok(self.miss(out, body, "do not exist query!")),
-            },
+            }
             Source::Neither => {
                 return Err(SessionError::unsupported("Neither stmt nor digest exist."));
             }
         };
         let request = Request::Sql(Sql { text, message });
         Ok(self.execute(body, out, message.reset_error(), form, request))
+    }
+
+    /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
+    /// that uses the digest later would run a text that it does not expect.
+    fn keep_sql(&self, digest: &[u8], text: &[u8]) {
+        let conn = &self.shared.conn;
+        // A longer text is not kept in any case, so its digest is not computed.
+        if text.len() > conn.config().request_cache_max_length || is_of(digest, text) {
+            let (sql, length) = (&conn.server.sql, text.len());
+            sql.put(conn.group(), conn.account(), digest, length, || text.into());
+        }
     }
 
     fn plan(
@@ -134,21 +150,26 @@ impl<S: Service> Session<S> {
     ) -> Result<StepResult, SessionError> {
         let form =
             ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
+        let conn = &self.shared.conn;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
-                self.server_conn.keep_plan(digest, plan, own_audit, bytes);
+                conn.server.plans.put(conn.group(), conn.account(), digest, bytes, || {
+                    Arc::new(KeptPlan { plan: plan.clone(), audit: own_audit.into() })
+                });
                 (plan, own_audit)
             }
-            Source::Cached(digest) => match self.server_conn.kept_plan(digest) {
-                Some(kept) => {
-                    cached = kept;
-                    (&cached.plan, &*cached.audit)
+            Source::Cached(digest) => {
+                match conn.server.plans.get(conn.group(), conn.account(), digest) {
+                    Some(kept) => {
+                        cached = kept;
+                        (&cached.plan, &*cached.audit)
+                    }
+                    None => return Ok(self.miss(out, body, "do not exist plan!")),
                 }
-                None => return Ok(self.miss(out, body, "do not exist plan!")),
-            },
+            }
             Source::Neither => {
                 return Err(SessionError::unsupported("Neither plan nor digest exist."));
             }
@@ -187,7 +208,7 @@ impl<S: Service> Session<S> {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut reply = Reply { state: &mut state, out };
             in_span!(
-                self.server_conn.server.service.execute(session, request, &mut reply),
+                self.service.execute(session, request, &mut reply),
                 "request",
                 connection = self.shared.conn.net.id().number(),
                 session = self.shared.id.number(),
@@ -198,4 +219,11 @@ impl<S: Service> Session<S> {
         let outcome = state.conclude(out, result);
         self.apply(body, out, outcome)
     }
+}
+
+/// Returns true if the text may have this digest. A digest of 16 bytes must be the MD5 of the text.
+/// Clients may choose other digests freely.
+fn is_of(digest: &[u8], text: &[u8]) -> bool {
+    let md5 = || Md5::digest(text);
+    digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
 }
