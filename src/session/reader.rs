@@ -9,11 +9,11 @@ use super::conn_shared::Answers;
 use super::error::{CancelReason, SessionError, put_error};
 use super::glitches::{Budget, Glitches};
 use super::login::PendingLogin;
-use super::queued::{Queued, SessionCommand};
+use super::mailbox::{NotQueued, Queued, SessionCommand};
 use super::run::Session;
 use super::server_conn::{AnySession, NotOpened, Runnable, ServerConn};
 use super::service::Service;
-use super::session_shared::{AUTO_COMMIT, NotQueued};
+use super::session_shared::AUTO_COMMIT;
 use super::timestamps::{MOST_WAITING, TimestampQueue};
 use crate::codec::error::{MessageError, PACKET_TOO_LARGE_STATE, Scope, code};
 use crate::codec::frame::{Frame, HeaderError};
@@ -252,7 +252,7 @@ impl<S: Service> Reader<S> {
             Ok(session) => {
                 self.glitches.excuse();
                 let queued = Queued::new(SessionCommand::Open, bytes, self.now);
-                self.queue_in(session, &mut Some(queued));
+                self.queue_in(session, queued);
             }
             Err(NotOpened::Duplicate) => {
                 self.glitch();
@@ -314,26 +314,25 @@ impl<S: Service> Reader<S> {
         queued: Queued,
         is_sql: bool,
     ) {
-        let mut queued = Some(queued);
         if id & AUTO_COMMIT == 0 {
-            match found {
-                Some(session) => self.queue_in(session, &mut queued),
+            return match found {
+                Some(session) => self.queue_in(session, queued),
                 None => self.not_found(id),
-            }
-            return;
+            };
         }
         if !is_sql {
             return self.unsupported(id);
         }
-        if let Some(session) = found {
-            match self.try_queue(&*session, &mut queued) {
+        let queued = match found {
+            Some(session) => match self.try_queue(&*session, queued) {
                 // The session is about to end, and the statement gets a new one.
-                Err(NotQueued::Closed) => {}
+                Err((NotQueued::Closed, queued)) => queued,
                 result => return self.after_queueing(session, result),
-            }
-        }
+            },
+            None => queued,
+        };
         match self.open_session(id) {
-            Ok(session) => self.queue_in(session, &mut queued),
+            Ok(session) => self.queue_in(session, queued),
             // Not `Duplicate`: the old session was closed, and only this thread opens sessions.
             Err(NotOpened::Duplicate) => self.not_found(id),
             Err(NotOpened::Limit(error)) => self.too_many(id, error),
@@ -358,7 +357,7 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    fn queue_in(&mut self, session: Arc<dyn AnySession>, queued: &mut Option<Queued>) {
+    fn queue_in(&mut self, session: Arc<dyn AnySession>, queued: Queued) {
         let result = self.try_queue(&*session, queued);
         self.after_queueing(session, result);
     }
@@ -366,9 +365,9 @@ impl<S: Service> Reader<S> {
     fn try_queue(
         &mut self,
         session: &dyn AnySession,
-        queued: &mut Option<Queued>,
-    ) -> Result<(), NotQueued> {
-        let is_request = queued.as_ref().is_some_and(Queued::is_request);
+        queued: Queued,
+    ) -> Result<(), (NotQueued, Queued)> {
+        let is_request = queued.is_request();
         let result = session.shared().queue(queued);
         if is_request && result.is_ok() {
             self.glitches.excuse();
@@ -376,9 +375,13 @@ impl<S: Service> Reader<S> {
         result
     }
 
-    fn after_queueing(&mut self, session: Arc<dyn AnySession>, result: Result<(), NotQueued>) {
+    fn after_queueing(
+        &mut self,
+        session: Arc<dyn AnySession>,
+        result: Result<(), (NotQueued, Queued)>,
+    ) {
         let id = session.shared().id.wire();
-        match result {
+        match result.map_err(|(refusal, _)| refusal) {
             Ok(()) => {
                 self.server_conn.watch();
                 self.start(session);

@@ -105,7 +105,7 @@ impl<S: Service> Session<S> {
         out: &Output,
         answer: Option<&SessionError>,
     ) {
-        self.shared.refuse_after(|waiting| {
+        self.shared.refuse(|waiting| {
             if let Some(error) = answer {
                 for _ in waiting {
                     self.write(out, |encoder| put_error(encoder, error));
@@ -139,7 +139,7 @@ impl<S: Service> Session<S> {
     pub(super) fn clean_up(&self, body: &mut Body<S::Session>) {
         self.drop_unfinished(body);
         self.shared.end_request();
-        self.shared.refuse();
+        self.shared.refuse(|_| ());
         self.close_service_session(body);
     }
 

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::net::{Address, Deaf, FULL, Served};
 use crate::runtime::Simulated;
 use crate::runtime::source::Source;
-use crate::session::queued::{Queued, SessionCommand};
+use crate::session::mailbox::{Queued, SessionCommand};
 use crate::session::run::Session;
 use crate::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Row, Server, Service,
@@ -123,7 +123,7 @@ fn open_of<S: Service>(
     for _ in 0..requests {
         let statement = StmtExecute { stmt: Some(Vec::new()), ..StmtExecute::default() };
         let command = SessionCommand::Sql(Box::new(statement));
-        session.shared().queue(&mut Some(Queued::new(command, 0, clock::now()))).expect("room");
+        session.shared().queue(Queued::new(command, 0, clock::now())).expect("room");
     }
     session
 }
