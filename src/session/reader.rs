@@ -324,10 +324,10 @@ impl<S: Service> Reader<S> {
             return self.unsupported(id);
         }
         let queued = match found {
-            Some(session) => match self.try_queue(&*session, queued) {
-                // The session is about to end, and the statement gets a new one.
-                Err((NotQueued::Closed, queued)) => queued,
-                result => return self.after_queueing(session, result),
+            // The session may be about to end. Then the statement gets a new one.
+            Some(session) => match self.try_queue(session, queued) {
+                Some(queued) => queued,
+                None => return,
             },
             None => queued,
         };
@@ -358,49 +358,39 @@ impl<S: Service> Reader<S> {
     }
 
     fn queue_in(&mut self, session: Arc<dyn AnySession>, queued: Queued) {
-        let result = self.try_queue(&*session, queued);
-        self.after_queueing(session, result);
-    }
-
-    fn try_queue(
-        &mut self,
-        session: &dyn AnySession,
-        queued: Queued,
-    ) -> Result<(), (NotQueued, Queued)> {
-        let is_request = queued.is_request();
-        let result = session.shared().queue(queued);
-        if is_request && result.is_ok() {
-            self.glitches.excuse();
-        }
-        result
-    }
-
-    fn after_queueing(
-        &mut self,
-        session: Arc<dyn AnySession>,
-        result: Result<(), (NotQueued, Queued)>,
-    ) {
         let id = session.shared().id.wire();
-        match result.map_err(|(refusal, _)| refusal) {
+        if self.try_queue(session, queued).is_some() {
+            self.not_found(id);
+        }
+    }
+
+    /// Queues a command, or refuses it. Returns it if its session has ended or is ending.
+    fn try_queue(&mut self, session: Arc<dyn AnySession>, queued: Queued) -> Option<Queued> {
+        let (id, is_request) = (session.shared().id.wire(), queued.is_request());
+        match session.shared().queue(queued) {
             Ok(()) => {
+                if is_request {
+                    self.glitches.excuse();
+                }
                 self.server_conn.watch();
                 self.start(session);
             }
-            Err(NotQueued::Closed) => self.not_found(id),
-            Err(NotQueued::Later(until)) => self.unconsumed_until = Some(until),
-            Err(NotQueued::Full) => {
+            Err((NotQueued::Closed, queued)) => return Some(queued),
+            Err((NotQueued::Later(until), _)) => self.unconsumed_until = Some(until),
+            Err((NotQueued::Full, _)) => {
                 self.glitch();
                 self.server_conn.conn.count(Counter::RequestsRefusedQueue);
                 let error = SessionError::unsupported("Session max_queued_messages limit exceed.");
                 self.kill_and_answer(id, &error.into_fatal());
             }
-            Err(NotQueued::Bytes(limit)) => {
+            Err((NotQueued::Bytes(limit), _)) => {
                 self.glitch();
                 self.server_conn.conn.count(Counter::RequestsRefusedBytes);
                 let text = format!("Session max_queued_bytes {limit} limit exceed.");
                 self.kill_and_answer(id, &SessionError::unsupported(text).into_fatal());
             }
         }
+        None
     }
 
     /// Lets the work run after the receive, unless it runs already.

@@ -1,8 +1,7 @@
 //! [`Session`]: runs the requests of one session, one after the other. Any worker may run it, one
 //! at a time.
 
-mod ends;
-mod requests;
+mod commands;
 
 use std::mem;
 use std::sync::atomic::Ordering;
