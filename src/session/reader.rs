@@ -10,7 +10,7 @@ use super::error::{CancelReason, SessionError, put_error};
 use super::glitches::{Budget, Glitches};
 use super::login::PendingLogin;
 use super::mailbox::{NotQueued, Queued, SessionCommand};
-use super::run::Session;
+use super::run::{ServedConn, Session};
 use super::server_conn::{AnySession, NotOpened, Runnable, ServerConn};
 use super::service::Service;
 use super::session_shared::AUTO_COMMIT;
@@ -30,7 +30,7 @@ use crate::sys::clock;
 /// Reader of one connection. It is public only because [`Protocol`](crate::net::Protocol) requires it.
 pub struct Reader<S: Service> {
     pub(super) server_conn: Arc<ServerConn>,
-    service: Arc<S>,
+    served: Arc<ServedConn<S>>,
     /// Present until the login has succeeded.
     pub(super) login: Option<PendingLogin>,
     /// Time of the current receive.
@@ -59,8 +59,8 @@ impl<S: Service> Reader<S> {
     pub(super) fn new(server_conn: Arc<ServerConn>, service: Arc<S>, login: PendingLogin) -> Self {
         Self {
             answers: Answers::new(Arc::clone(&server_conn.conn)),
+            served: Arc::new(ServedConn { server_conn: Arc::clone(&server_conn), service }),
             server_conn,
-            service,
             login: Some(login),
             now: clock::now(),
             glitches: Glitches::default(),
@@ -163,7 +163,7 @@ impl<S: Service> Reader<S> {
             return Ok(());
         }
         if let Some(login) = &mut self.login {
-            let service = &*self.service;
+            let service = &*self.served.service;
             let place = login.handle(service, &mut self.answers, session, message, self.now)?;
             if place.is_some() {
                 (self.login, self.place) = (None, place);
@@ -264,8 +264,7 @@ impl<S: Service> Reader<S> {
     }
 
     fn open_session(&self, id: u64) -> Result<Arc<dyn AnySession>, NotOpened> {
-        let (server_conn, service) = (&self.server_conn, &self.service);
-        server_conn.open(id, |id, place| Session::new(id, server_conn, service, place))
+        self.server_conn.open(id, |id, place| Session::new(id, &self.served, place))
     }
 
     fn too_many(&mut self, id: u64, error: SessionError) {
@@ -462,7 +461,7 @@ impl<S: Service> Reader<S> {
         }
         let timestamps = Arc::clone(self.timestamps.get_or_insert_with(|| {
             let conn = Arc::clone(&self.server_conn.conn);
-            Arc::new(TimestampQueue::new(conn, Arc::clone(&self.service)))
+            Arc::new(TimestampQueue::new(conn, Arc::clone(&self.served.service)))
         }));
         if !timestamps.ask(id, count) {
             self.server_conn.conn.count(Counter::RequestsRefusedQueue);

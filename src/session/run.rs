@@ -25,13 +25,19 @@ use crate::sync::runner::{Marks, Runner, Running};
 /// A session with its service's data.
 pub(super) struct Session<S: Service> {
     pub(super) shared: Arc<SessionShared>,
-    server_conn: Arc<ServerConn>,
-    service: Arc<S>,
+    served: Arc<ServedConn<S>>,
     runner: Runner<Body<S::Session>>,
     /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
     /// Counts the session as one of its account.
     _place: Place,
+}
+
+/// A connection and the service of its sessions. A session holds both by one count, which no other
+/// connection changes.
+pub(super) struct ServedConn<S> {
+    pub(super) server_conn: Arc<ServerConn>,
+    pub(super) service: Arc<S>,
 }
 
 /// Data that only the worker which runs the session may use.
@@ -77,13 +83,8 @@ fn is_quick(cost: &Cost) -> bool {
 const QUICK_NANOS: u32 = 20_000;
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(
-        id: SessionId,
-        server_conn: &Arc<ServerConn>,
-        service: &Arc<S>,
-        place: Place,
-    ) -> Arc<Self> {
-        let conn = &server_conn.conn;
+    pub(super) fn new(id: SessionId, served: &Arc<ServedConn<S>>, place: Place) -> Arc<Self> {
+        let conn = &served.server_conn.conn;
         conn.count(Counter::SessionsOpened);
         conn.sessions.fetch_add(1, Ordering::Relaxed);
         conn.group().session_opened();
@@ -98,8 +99,7 @@ impl<S: Service> Session<S> {
             };
             Self {
                 shared: Arc::new(SessionShared::new(id, Arc::clone(conn), me)),
-                server_conn: Arc::clone(server_conn),
-                service: Arc::clone(service),
+                served: Arc::clone(served),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
                 _place: place,
@@ -171,7 +171,7 @@ impl<S: Service> Session<S> {
     /// Ends a run whose output was passed on.
     fn settle(self: &Arc<Self>, mut running: Running<'_, Body<S::Session>>) {
         match self.shared.settle() {
-            Settled::Over => self.server_conn.forget(self.shared.id),
+            Settled::Over => self.served.server_conn.forget(self.shared.id),
             Settled::ToEnd => running.mark(LOOK),
             Settled::Busy | Settled::Idle => {}
         }
@@ -194,7 +194,7 @@ impl<S: Service> Session<S> {
                         out.keep();
                     }
                     if is_corked() {
-                        self.server_conn.show(out);
+                        self.served.server_conn.show(out);
                     }
                     if self.shared.id.is_auto_commit() {
                         // A second statement arrived before the session of the first had ended.

@@ -76,7 +76,7 @@ impl<S: Service> Session<S> {
             return true;
         }
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            self.service.open(self.shared.conn.peer(), self.shared.id)
+            self.served.service.open(self.shared.conn.peer(), self.shared.id)
         }));
         let error = match opened {
             Ok(Ok((session, cancel))) => {
@@ -212,7 +212,7 @@ impl<S: Service> Session<S> {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut reply = Reply { state: &mut state, out };
             in_span!(
-                self.service.execute(session, request, &mut reply),
+                self.served.service.execute(session, request, &mut reply),
                 "request",
                 connection = self.shared.conn.net.id().number(),
                 session = self.shared.id.number(),
@@ -242,7 +242,7 @@ impl<S: Service> Session<S> {
         }
         if let Some(session) = &body.session {
             let progress = guard(self.shared.conn.group(), "in_transaction", || {
-                self.service.in_transaction(session)
+                self.served.service.in_transaction(session)
             });
             let outside = self.shared.conn.class;
             let class =
@@ -261,7 +261,9 @@ impl<S: Service> Session<S> {
                 self.shared.conn.count(counter);
             }
             if let Some(session) = &mut body.session {
-                guard(self.shared.conn.group(), "cancelled", || self.service.cancelled(session));
+                guard(self.shared.conn.group(), "cancelled", || {
+                    self.served.service.cancelled(session)
+                });
             }
         }
         StepResult::Continue
@@ -327,7 +329,7 @@ impl<S: Service> Session<S> {
             }
             out.pass_on();
         });
-        self.server_conn.forget(self.shared.id);
+        self.served.server_conn.forget(self.shared.id);
         self.shared.end();
         self.clean_up(body);
     }
@@ -374,7 +376,7 @@ impl<S: Service> Session<S> {
         self.shared.set_class(self.shared.conn.class);
         self.shared.set_cancel(Cancel::none());
         if let Some(session) = body.session.take() {
-            guard(self.shared.conn.group(), "closed", || self.service.closed(session));
+            guard(self.shared.conn.group(), "closed", || self.served.service.closed(session));
         }
     }
 }

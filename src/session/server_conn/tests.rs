@@ -16,7 +16,7 @@ use crate::net::{Address, Deaf, FULL, Served};
 use crate::runtime::Simulated;
 use crate::runtime::source::Source;
 use crate::session::mailbox::{Queued, SessionCommand};
-use crate::session::run::Session;
+use crate::session::run::{ServedConn, Session};
 use crate::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Row, Server, Service,
 };
@@ -118,8 +118,10 @@ fn open_of<S: Service>(
     id: u64,
     requests: usize,
 ) -> Arc<dyn AnySession> {
-    let new = |id, place| Session::new(id, server_conn, service, place) as Arc<dyn AnySession>;
-    let session = server_conn.open(id, new).expect("there is room");
+    let (server_conn, service) = (Arc::clone(server_conn), Arc::clone(service));
+    let served = Arc::new(ServedConn { server_conn, service });
+    let new = |id, place| Session::new(id, &served, place) as Arc<dyn AnySession>;
+    let session = served.server_conn.open(id, new).expect("there is room");
     for _ in 0..requests {
         let statement = StmtExecute { stmt: Some(Vec::new()), ..StmtExecute::default() };
         let command = SessionCommand::Sql(Box::new(statement));
