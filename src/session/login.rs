@@ -110,7 +110,10 @@ impl PendingLogin {
                 answers.send();
                 return match self.verify(service, &claim, now) {
                     Ok(place) => {
-                        self.welcome(answers, session);
+                        let auth_data = Some(Vec::new());
+                        let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data });
+                        let delay = self.server_conn.conn.config().authenticate_ok_delay;
+                        self.send_later(answers, session, ok, delay, false);
                         Ok(Some(place))
                     }
                     Err(step) => self.go_on(service, answers, session, step, now),
@@ -154,13 +157,6 @@ impl PendingLogin {
         conn.log_in(Peer { account, address: address.clone(), connection: conn.net.id() }, used);
         conn.count(Counter::Logins);
         Ok(place)
-    }
-
-    /// Sends the answer of a successful login, after `authenticate_ok_delay`.
-    fn welcome(&self, answers: &mut Answers, session: u64) {
-        let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data: Some(Vec::new()) });
-        let delay = self.server_conn.conn.config().authenticate_ok_delay;
-        self.send_later(answers, session, ok, delay, false);
     }
 
     /// Answers a failed login after `login_failure_delay`. Closes the connection after its last

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::accounts::Place;
 use super::conn_shared::Answers;
 use super::error::{CancelReason, SessionError, put_error};
-use super::glitches::{Budget, Glitches};
+use super::glitches::Glitches;
 use super::login::PendingLogin;
 use super::mailbox::{NotQueued, Queued, SessionCommand};
 use super::run::{ServedConn, Session};
@@ -201,7 +201,8 @@ impl<S: Service> Reader<S> {
             }
             ClientMessage::SessionClose => {
                 let found = self.server_conn.find(session);
-                let unused = found.is_some_and(|session| session.shared().is_unused());
+                let unused =
+                    found.is_some_and(|session| session.shared().mail(|mail| mail.is_unused()));
                 self.queue(session, SessionCommand::Close, bytes, false);
                 if unused && self.unconsumed_until.is_none() {
                     self.glitch();
@@ -421,7 +422,9 @@ impl<S: Service> Reader<S> {
         let ends_session = kill.r#type == kill_session::Type::Connection as i32;
         // A client kills a request after it got something or waited. A kill in the same write as
         // the request, or of an unused session, is a glitch.
-        if session.arrived_at(self.now) || ends_session && session.is_unused() {
+        let is_early =
+            session.mail(|mail| mail.arrived_at(self.now) || ends_session && mail.is_unused());
+        if is_early {
             self.glitch();
         }
         let hit = if ends_session {
@@ -457,7 +460,7 @@ impl<S: Service> Reader<S> {
             return Ok(());
         }
         if let Some(session) = self.server_conn.find(id) {
-            session.shared().set_used(self.now);
+            session.shared().mail(|mail| mail.set_used(self.now));
         }
         let timestamps = Arc::clone(self.timestamps.get_or_insert_with(|| {
             let conn = Arc::clone(&self.server_conn.conn);
@@ -480,7 +483,8 @@ impl<S: Service> Reader<S> {
     fn glitch(&mut self) {
         let conn = &self.server_conn.conn;
         conn.count(Counter::Glitches);
-        self.glitches.add(Budget::from(conn.config()), self.now);
+        let config = conn.config();
+        self.glitches.add(config.max_glitches, config.glitch_window, self.now);
     }
 
     /// Handles a late message: its session or request has ended or never existed, or a drain refuses it.
@@ -505,7 +509,7 @@ impl<S: Service> Reader<S> {
     fn too_many_glitches(&mut self, session: u64) -> Close {
         let conn = &self.server_conn.conn;
         conn.count(Counter::ClosedGlitches);
-        let Budget { most, window } = Budget::from(conn.config());
+        let (most, window) = (conn.config().max_glitches, conn.config().glitch_window);
         let text = format!("more than max_glitches {most} in {window:?}");
         self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
         Close::new(text)

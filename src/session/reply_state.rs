@@ -174,7 +174,7 @@ impl ReplyState {
         if let Some(left) = &mut self.left
             && left.is_spent()
         {
-            left.add(self.shared.take_offers());
+            left.add(self.shared.mail(|mail| mail.take_offers()));
             if left.is_spent() {
                 return Some(Blocked::Credit);
             }

@@ -229,7 +229,8 @@ impl<S: Service> Session<S> {
             return self.apply(body, out, outcome);
         }
         let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
-        let Some((error, mut state)) = self.shared.cancelled().and_then(claim) else {
+        let Some((error, mut state)) = self.shared.mail(|mail| mail.cancelled()).and_then(claim)
+        else {
             body.unfinished = Unfinished::Deferred(deferral);
             return StepResult::Idle;
         };
@@ -254,7 +255,7 @@ impl<S: Service> Session<S> {
         mut state: Box<ReplyState>,
         blocked: Option<Blocked>,
     ) -> StepResult {
-        let result = match self.shared.cancelled() {
+        let result = match self.shared.mail(|mail| mail.cancelled()) {
             Some(reason) => Err(SessionError::cancelled(reason)),
             None => {
                 if let Some(blocked) = blocked

@@ -125,7 +125,7 @@ impl<S: Service> Protocol for Server<S> {
             // A busy session finishes its requests, as far as credit suffices, and then ends
             // itself.
             let session = session.shared();
-            if session.close_if_idle() {
+            if session.mail(|mail| mail.close_if_idle()) {
                 reader.kill_and_answer(session.id.wire(), &SessionError::shutdown());
             } else {
                 session.wake();

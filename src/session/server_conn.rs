@@ -104,7 +104,7 @@ impl ServerConn {
         if conn.sessions.load(Ordering::Relaxed) >= config.max_sessions_per_connection {
             return Err(NotOpened::Limit(too_many()));
         }
-        if table.get(&id).is_some_and(|session| !session.shared().is_closed()) {
+        if table.get(&id).is_some_and(|session| !session.shared().mail(|mail| mail.is_closed())) {
             return Err(NotOpened::Duplicate);
         }
         if !conn.group().usage().session_opens(config.max_sessions) {
@@ -155,7 +155,7 @@ impl ServerConn {
     /// Ends the sessions after `half_close_timeout`. The peer has finished sending, and may be
     /// gone.
     pub(super) fn end_later(self: &Arc<Self>) {
-        if self.sessions().iter().all(|session| session.shared().is_idle()) {
+        if self.sessions().iter().all(|session| session.shared().mail(|mail| mail.is_idle())) {
             return;
         }
         let delay = self.conn.config().half_close_timeout;

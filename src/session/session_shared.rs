@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::conn_shared::ConnShared;
-use super::credit::{Credit, Offers};
+use super::credit::Credit;
 use super::error::{CancelReason, SessionError};
 use super::mailbox::{Cancelled, Mailbox, NotQueued, Queued, Settled};
 use super::signal::Signal;
@@ -98,22 +98,12 @@ impl SessionShared {
         runs
     }
 
-    pub(super) fn set_used(&self, now: Instant) {
-        lock(&self.mail).set_used(now);
-    }
-
-    /// Returns true if the session never got a request.
-    pub(super) fn is_unused(&self) -> bool {
-        lock(&self.mail).is_unused()
-    }
-
-    /// Returns true if the oldest unanswered request, or the first use of the session, arrived at
-    /// `now`.
-    pub(super) fn arrived_at(&self, now: Instant) -> bool {
-        lock(&self.mail).arrived_at(now)
-    }
-
     // ---- called by any thread ----
+
+    /// Runs `code`, which must not wait, on the mailbox.
+    pub(super) fn mail<R>(&self, code: impl FnOnce(&mut Mailbox<Hold>) -> R) -> R {
+        code(&mut lock(&self.mail))
+    }
 
     /// Makes a waiting writer check its condition again, and makes the session run.
     pub(super) fn wake(&self) {
@@ -132,11 +122,6 @@ impl SessionShared {
     /// Returns true if the session has ended and its frames are dropped.
     pub(super) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
-    }
-
-    /// Returns true if the mailbox accepts no more requests.
-    pub(super) fn is_closed(&self) -> bool {
-        lock(&self.mail).is_closed()
     }
 
     /// Returns true if the running request is cancelled.
@@ -204,17 +189,6 @@ impl SessionShared {
         self.resume_if(reader_waits);
         drop(hold);
         queue.iter().for_each(|queued| self.conn.release(queued.bytes));
-    }
-
-    /// Closes the mailbox if the session is idle. Returns true if it did. In a drain a busy session
-    /// closes itself, by [`close_if_done`](Self::close_if_done).
-    pub(super) fn close_if_idle(&self) -> bool {
-        lock(&self.mail).close_if_idle()
-    }
-
-    /// Returns true if the session has no work and all its output was sent.
-    pub(super) fn is_idle(&self) -> bool {
-        lock(&self.mail).is_idle()
     }
 
     /// Cancels requests that are older than `timeout`. Returns the time until the next one is.
@@ -289,14 +263,9 @@ impl SessionShared {
         cancelled
     }
 
-    /// Reason why the running request was cancelled.
-    pub(super) fn cancelled(&self) -> Option<CancelReason> {
-        lock(&self.mail).cancelled()
-    }
-
     /// Replaces the error of an interrupted request by the error of the cancel reason.
     pub(super) fn reason(&self, error: SessionError) -> SessionError {
-        match self.cancelled() {
+        match self.mail(|mail| mail.cancelled()) {
             Some(reason) if error.is_interrupted() => SessionError::cancelled(reason),
             _ => error,
         }
@@ -306,10 +275,6 @@ impl SessionShared {
         let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
         // Foreign value: its drop may panic.
         guard(self.conn.group(), "drop", || drop(before));
-    }
-
-    pub(super) fn take_offers(&self) -> Offers {
-        lock(&self.mail).take_offers()
     }
 
     pub(super) fn set_class(&self, class: Class) {

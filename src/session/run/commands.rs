@@ -202,7 +202,7 @@ impl<S: Service> Session<S> {
         }
         // While the session was being opened it had no `Cancel` to call.
         if self.shared.is_interrupted()
-            && let Some(reason) = self.shared.cancelled()
+            && let Some(reason) = self.shared.mail(|mail| mail.cancelled())
         {
             return self.fail(body, out, SessionError::cancelled(reason));
         }
