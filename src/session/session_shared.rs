@@ -388,13 +388,14 @@ pub struct Cancel(Option<Box<dyn Fn(CancelReason) + Send + Sync>>);
 impl Cancel {
     /// Creates a callback. The layer calls `code` at most once per request, while the request runs.
     /// `code` must be quick and must not wait for the request. Its effect, such as an error of the
-    /// engine, is returned by [`Service::execute`].
+    /// engine, is returned by [`Service::execute`](super::Service::execute).
     #[must_use]
     pub fn new(code: impl Fn(CancelReason) + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(code)))
     }
 
-    /// Creates no callback: the requests end by themselves, or check [`Reply::is_cancelled`].
+    /// Creates no callback: the requests end by themselves, or check
+    /// [`Reply::is_cancelled`](super::Reply::is_cancelled).
     #[must_use]
     pub const fn none() -> Self {
         Self(None)
