@@ -1,5 +1,4 @@
-//! [`AccountLimits`] and [`Accounts`]: limits of an account over all its connections, and its use of
-//! them.
+//! [`Account`]: a name with limits over all connections of the account, and their use.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +7,69 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::error::SessionError;
+use crate::net::{Address, ConnectionId};
 use crate::sync::shim::lock;
+
+/// Account of a peer. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Account {
+    name: Arc<str>,
+    pub(super) limits: AccountLimits,
+}
+
+impl Account {
+    /// Creates an account. Entries of the caches belong to the account with this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), limits: AccountLimits::default() }
+    }
+
+    /// Sets limits over all connections of the account.
+    #[must_use]
+    pub const fn limits(mut self, limits: AccountLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Name of the account.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Key of the account in the caches.
+    pub(super) fn key(&self) -> Arc<[u8]> {
+        Arc::clone(&self.name).into()
+    }
+}
+
+/// Peer of a connection, after its login.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(super) account: Account,
+    pub(super) address: Address,
+    pub(super) connection: ConnectionId,
+}
+
+impl Peer {
+    /// Account that logged in.
+    #[must_use]
+    pub const fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Address of the peer.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Id of the connection.
+    #[must_use]
+    pub const fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+}
 
 /// Limits of one account over all its connections to one [`Server`](super::Server). By default there are
 /// none.
@@ -27,8 +88,6 @@ use crate::sync::shim::lock;
 ///     .max_requests_per_second(5_000, Duration::from_millis(200));
 /// let account = Account::new("reports").limits(limits);
 /// ```
-///
-/// [`Account`]: super::Account
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccountLimits {
     connections: Option<usize>,

@@ -167,7 +167,7 @@ fn is_known(mechanism: &[u8]) -> bool {
 }
 
 const UNKNOWN_MECHANISM: &str = "Unknown authentication mechanism, MYSQL41 is supported.";
-const OUT_OF_ORDER: &str = "Authentication messages out of order.";
+pub(super) const OUT_OF_ORDER: &str = "Authentication messages out of order.";
 
 /// Names and proof that a client sent. Nothing has been compared yet.
 pub(super) struct Claim {

@@ -1,16 +1,18 @@
 //! [`ConnShared`]: the part of a connection that does not depend on the type of the service.
 
-use std::collections::{HashMap, VecDeque};
+use std::any::Any;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-use super::session_shared::SessionShared;
-use crate::codec::encoder::{Encoder, OutBuffer, PagePool};
+use super::accounts::{Account, AccountUse, Peer};
+use super::server_shared::ServerShared;
+use super::writers::WaitsForRoom;
+use crate::codec::encoder::{Encoder, OutBuffer};
 use crate::codec::frame::Dialect;
 use crate::config::Config;
-use crate::net::{Connection, Sent};
-use crate::runtime::{Class, Group};
+use crate::net::{Connection, FULL, Sent};
+use crate::runtime::{Class, Cost, Group, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -20,8 +22,13 @@ pub(super) struct ConnShared {
     /// after its login, and of its sessions outside of transactions.
     pub(super) class: Class,
     pub(super) dialect: Dialect,
-    pub(super) pages: PagePool,
-    pub(super) writers: Arc<Writers>,
+    pub(super) server: Arc<ServerShared>,
+    /// Peer and use of its account. Set by the login, before the first session.
+    login: OnceLock<(Peer, Arc<AccountUse>)>,
+    /// Cost of a statement in a session of its own.
+    pub(super) statement_cost: Cost,
+    /// Number of sessions that were opened and have not ended.
+    pub(super) sessions: AtomicUsize,
     /// Bytes of requests in the mailboxes of the connection.
     queued_bytes: AtomicUsize,
     /// Send lock. Senders hold it for reading. The end of a session holds it for writing, so that
@@ -35,22 +42,19 @@ pub(super) struct ConnShared {
     /// that lock.
     draining: AtomicBool,
     /// Sessions that wait until the peer has read.
-    waiting: Mutex<Vec<Weak<SessionShared>>>,
+    waiting: Mutex<Vec<Weak<dyn WaitsForRoom>>>,
 }
 
 impl ConnShared {
-    pub(super) fn new(
-        net: Connection,
-        dialect: Dialect,
-        pages: PagePool,
-        writers: Arc<Writers>,
-    ) -> Self {
+    pub(super) fn new(net: Connection, dialect: Dialect, server: Arc<ServerShared>) -> Self {
         Self {
             class: if net.class() == Class::Admin { Class::Admin } else { Class::Ordinary },
             net,
             dialect,
-            pages,
-            writers,
+            server,
+            login: OnceLock::new(),
+            statement_cost: Cost::unknown(),
+            sessions: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             send_lock: RwLock::new(()),
             urgent: Mutex::new(0),
@@ -58,6 +62,33 @@ impl ConnShared {
             draining: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Notes the login, which succeeds once.
+    pub(super) fn log_in(&self, peer: Peer, used: Arc<AccountUse>) {
+        let _ = self.login.set((peer, used));
+    }
+
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.login.get().is_some()
+    }
+
+    fn login(&self) -> &(Peer, Arc<AccountUse>) {
+        self.login.get().expect("sessions are opened after the login only")
+    }
+
+    /// The peer after its login.
+    pub(super) fn peer(&self) -> &Peer {
+        &self.login().0
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.peer().account
+    }
+
+    /// Use of the account after the login.
+    pub(super) fn account_use(&self) -> &Arc<AccountUse> {
+        &self.login().1
     }
 
     /// Class of the connection until its login. The login of an operator does not wait for others.
@@ -77,11 +108,16 @@ impl ConnShared {
         self.group().count(counter, 1);
     }
 
-    /// Sends the frames of `owner`, or drops them if it is dead.
-    pub(super) fn send_frames(&self, owner: Option<&SessionShared>, buffer: &OutBuffer) -> Sent {
+    pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
+        self.count(Counter::RequestPanics);
+        note_panic(self.group(), "session", payload);
+    }
+
+    /// Sends frames, or drops them if their session is dead.
+    pub(super) fn send_frames(&self, is_dead: impl FnOnce() -> bool, buffer: &OutBuffer) -> Sent {
         // Held during the send, which does not wait.
         let _sending = self.send_lock.read().unwrap_or_else(PoisonError::into_inner);
-        if owner.is_some_and(SessionShared::is_dead) {
+        if is_dead() {
             self.count(Counter::FramesOfDeadSessionsDropped);
             return Sent::Sent;
         }
@@ -93,25 +129,6 @@ impl ConnShared {
                 self.net.send_slices(&slices)
             }
         }
-    }
-
-    /// Writes frames of a session and sends them immediately, outside of any run of the session.
-    pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
-        let mut answer = Vec::new();
-        self.append_answer(session, write, &mut answer);
-        self.net.send(answer);
-    }
-
-    /// Appends frames of a session to `answers`.
-    pub(super) fn append_answer<R>(
-        &self,
-        session: u64,
-        write: impl FnOnce(&mut Encoder<'_>) -> R,
-        answers: &mut Vec<u8>,
-    ) {
-        let mut buffer = OutBuffer::new(&self.pages);
-        write(&mut Encoder::with_dialect(&mut buffer, self.dialect, session));
-        buffer.slices().for_each(|slice| answers.extend_from_slice(slice));
     }
 
     /// Runs `end` while no thread sends.
@@ -193,54 +210,46 @@ impl ConnShared {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Wakes `shared` when the peer has read enough, or at once if it has already.
-    pub(super) fn wake_when_room(&self, shared: &Arc<SessionShared>) {
-        if !shared.waits_for_room.swap(true, Ordering::AcqRel) {
-            lock(&self.waiting).push(Arc::downgrade(shared));
-            self.net.notify_when_drained();
-        }
+    /// Wakes `session` once when the peer has read enough, or at once if it has already.
+    pub(super) fn wake_when_room(&self, session: Weak<dyn WaitsForRoom>) {
+        lock(&self.waiting).push(session);
+        self.net.notify_when_drained();
     }
 
     /// Wakes all sessions that wait for room.
     pub(super) fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for shared in waiting.iter().filter_map(Weak::upgrade) {
-            // Cleared before the session looks. If it finds no room, it registers again.
-            shared.waits_for_room.store(false, Ordering::Release);
-            shared.wake();
+        for session in waiting.iter().filter_map(Weak::upgrade) {
+            session.wake_for_room();
         }
     }
 }
 
-/// Handlers of one server that write rows and wait for their peers, by group.
-///
-/// If more than `max_waiting_writers` of a group wait, the longest waiting handler is cancelled. So
-/// peers that do not read occupy a bounded number of threads.
-#[derive(Debug, Default)]
-pub(super) struct Writers(Mutex<HashMap<usize, VecDeque<Weak<SessionShared>>>>);
+/// Frames that are written outside of any run of a session. They leave at the end of a receive, or
+/// before a session runs.
+pub(super) struct Answers {
+    conn: Arc<ConnShared>,
+    unsent: Vec<u8>,
+}
 
-impl Writers {
-    /// Adds a handler. Returns the handler to cancel if more than `limit` wait now.
-    pub(super) fn enter(
-        &self,
-        group: usize,
-        shared: &Arc<SessionShared>,
-        limit: usize,
-    ) -> Option<Arc<SessionShared>> {
-        let mut groups = lock(&self.0);
-        let waiting = groups.entry(group).or_default();
-        waiting.push_back(Arc::downgrade(shared));
-        if waiting.len() <= limit {
-            return None;
-        }
-        waiting.pop_front().as_ref().and_then(Weak::upgrade)
+impl Answers {
+    pub(super) const fn new(conn: Arc<ConnShared>) -> Self {
+        Self { conn, unsent: Vec::new() }
     }
 
-    pub(super) fn leave(&self, group: usize, shared: &Arc<SessionShared>) {
-        let mut groups = lock(&self.0);
-        let waiting = groups.entry(group).or_default();
-        if let Some(at) = waiting.iter().position(|one| one.as_ptr() == Arc::as_ptr(shared)) {
-            waiting.remove(at);
+    /// Writes frames of a session. Many answers leave before the end of the receive.
+    pub(super) fn write<R>(&mut self, session: u64, code: impl FnOnce(&mut Encoder<'_>) -> R) {
+        let mut buffer = OutBuffer::new(&self.conn.server.pages);
+        code(&mut Encoder::with_dialect(&mut buffer, self.conn.dialect, session));
+        buffer.slices().for_each(|slice| self.unsent.extend_from_slice(slice));
+        if self.unsent.len() >= FULL {
+            self.send();
+        }
+    }
+
+    pub(super) fn send(&mut self) {
+        if !self.unsent.is_empty() {
+            self.conn.net.send(std::mem::take(&mut self.unsent));
         }
     }
 }

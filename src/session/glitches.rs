@@ -15,13 +15,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::error::SessionError;
-use super::server::Reader;
-use super::service::Service;
-use crate::config::Config;
-use crate::net::Close;
-use crate::stats::Counter;
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Glitches {
     /// Time at which all glitches are paid for.
@@ -29,19 +22,6 @@ pub(super) struct Glitches {
     /// Number of late messages that do not count.
     excused: u32,
     spent: bool,
-}
-
-/// Limits of the current configuration.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    most: usize,
-    window: Duration,
-}
-
-impl From<&Config> for Budget {
-    fn from(config: &Config) -> Self {
-        Self { most: config.max_glitches, window: config.glitch_window }
-    }
 }
 
 /// Number of late messages that each opened session and each queued request excuses.
@@ -62,16 +42,15 @@ impl Glitches {
         !excused
     }
 
-    /// Adds a glitch.
-    pub(super) fn add(&mut self, budget: Budget, now: Instant) {
-        if budget.most == 0 {
+    /// Adds a glitch. `window` pays for `most` of them; 0 sets no limit.
+    pub(super) fn add(&mut self, most: usize, window: Duration, now: Instant) {
+        if most == 0 {
             return;
         }
         let owed = self.paid_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        let most = u32::try_from(budget.most).unwrap_or(u32::MAX);
-        let owed = owed + budget.window / most;
+        let owed = owed + window / u32::try_from(most).unwrap_or(u32::MAX);
         self.paid_at = now.checked_add(owed);
-        self.spent |= owed > budget.window;
+        self.spent |= owed > window;
     }
 
     /// Returns true if there were too many glitches.
@@ -80,59 +59,21 @@ impl Glitches {
     }
 }
 
-impl<S: Service> Reader<S> {
-    pub(super) fn glitch(&mut self) {
-        let conn = &self.server_conn.conn;
-        conn.count(Counter::Glitches);
-        self.glitches.add(Budget::from(conn.config()), self.now);
-    }
-
-    /// Handles a late message: its session or request has ended or never existed, or a drain refuses it.
-    pub(super) fn late(&mut self) {
-        if self.glitches.is_late() {
-            self.glitch();
-        }
-    }
-
-    pub(super) fn not_found(&mut self, session: u64) {
-        self.late();
-        self.refuse(session, &SessionError::not_found());
-    }
-
-    /// Refuses a message that the session does not support.
-    pub(super) fn unsupported(&mut self, session: u64) {
-        self.glitch();
-        self.refuse(session, &SessionError::unsupported("Not support for polarx rpc."));
-    }
-
-    /// Answers and returns the close of a connection with too many glitches.
-    pub(super) fn too_many_glitches(&mut self, session: u64) -> Close {
-        let conn = &self.server_conn.conn;
-        conn.count(Counter::ClosedGlitches);
-        let Budget { most, window } = Budget::from(conn.config());
-        let text = format!("more than max_glitches {most} in {window:?}");
-        self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
-        Close::new(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn budget(most: usize) -> Budget {
-        Budget { most, window: Duration::from_secs(60) }
-    }
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn so_many_at_once_and_no_more() {
         let now = Instant::now();
         let mut glitches = Glitches::default();
         for _ in 0..100 {
-            glitches.add(budget(100), now);
+            glitches.add(100, MINUTE, now);
             assert!(!glitches.is_spent());
         }
-        glitches.add(budget(100), now);
+        glitches.add(100, MINUTE, now);
         assert!(glitches.is_spent());
     }
 
@@ -141,22 +82,22 @@ mod tests {
         let mut now = Instant::now();
         let mut glitches = Glitches::default();
         for _ in 0..1000 {
-            glitches.add(budget(100), now);
+            glitches.add(100, MINUTE, now);
             now += Duration::from_millis(600);
         }
         assert!(!glitches.is_spent());
         // Time pays for half of each.
         for _ in 0..190 {
-            glitches.add(budget(100), now);
+            glitches.add(100, MINUTE, now);
             now += Duration::from_millis(300);
         }
         assert!(!glitches.is_spent());
         for _ in 0..200 {
-            glitches.add(budget(100), now);
+            glitches.add(100, MINUTE, now);
         }
         assert!(glitches.is_spent());
         now += Duration::from_secs(1000);
-        glitches.add(budget(100), now);
+        glitches.add(100, MINUTE, now);
         assert!(glitches.is_spent(), "once and for all");
     }
 
@@ -164,7 +105,7 @@ mod tests {
     fn without_a_limit_nothing_is_owed() {
         let now = Instant::now();
         let mut glitches = Glitches::default();
-        (0..1_000_000).for_each(|_| glitches.add(budget(0), now));
+        (0..1_000_000).for_each(|_| glitches.add(0, MINUTE, now));
         assert!(!glitches.is_spent());
     }
 

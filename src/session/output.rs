@@ -14,12 +14,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::conn_shared::ConnShared;
-use super::server_conn::{RemainingWork, ServerConn};
-use super::service::Service;
 use super::session_shared::SessionShared;
 use crate::codec::encoder::{Encoder, Metadata, OutBuffer};
-use crate::net::{Cork, FULL, OLD, Sent, flush_corked};
-use crate::runtime::{Origin, Serving};
+use crate::net::{Cork, FULL, Held, OLD, Sent, flush_corked};
+use crate::runtime::{Origin, Serving, Work};
 use crate::sync::stall;
 use crate::sys::clock;
 
@@ -56,7 +54,7 @@ impl Output {
         let _serving = Serving::begin(Origin::Accepted);
         // The thread-locals are gone if a destructor of another one finishes a deferred request.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
-        let buffer = spare.unwrap_or_else(|| OutBuffer::new(&conn.pages));
+        let buffer = spare.unwrap_or_else(|| OutBuffer::new(&conn.server.pages));
         let output = Rc::new(Self {
             conn: Arc::clone(conn),
             current: RefCell::new(Unsent { buffer, owner: None, since: None }),
@@ -131,12 +129,11 @@ impl Output {
     }
 
     /// Makes work visible to other workers, which take it over if this thread gets stuck in its next
-    /// run. The work is the held output of this thread and the ready queue of `server_conn`.
-    pub(super) fn show<S: Service>(&self, server_conn: &Arc<ServerConn<S>>) {
+    /// run. The work begins with the held output of this thread.
+    pub(super) fn show(&self, work: impl FnOnce(Option<Arc<Held>>) -> Arc<dyn Work>) {
         let group = self.conn.group();
         if !self.shown.replace(true) || !group.has_stealable() {
-            let (server_conn, held) = (Arc::clone(server_conn), Cork::held());
-            group.put_stealable(Arc::new(RemainingWork { server_conn, held }));
+            group.put_stealable(work(Cork::held()));
         }
     }
 
@@ -160,7 +157,8 @@ impl Output {
         self.look_at.set(0);
         *since = None;
         if !buffer.is_empty() {
-            self.pressed.set(self.conn.send_frames(owner.as_deref(), buffer) != Sent::Sent);
+            let is_dead = || owner.as_deref().is_some_and(SessionShared::is_dead);
+            self.pressed.set(self.conn.send_frames(is_dead, buffer) != Sent::Sent);
             self.sent.set(self.sent.get().wrapping_add(buffer.len()));
             buffer.clear();
         }

@@ -1,17 +1,21 @@
-//! [`Reply`]: the answer to a request.
+//! [`Reply`]: the answer to a request. [`Deferred`]: a later answer, from any thread.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::deferred::Deferred;
 use super::error::SessionError;
 use super::output::Output;
 use super::relay::{Relay, Relaying, ResultPosition};
-use super::reply_state::{Feed, NO_COLUMNS, ReplyForm, ReplyState};
+use super::reply_state::{Deferral, Feed, NO_COLUMNS, Outcome, Pulled, ReplyForm, ReplyState};
 use super::row::{Row, RowSource};
+use super::session_shared::SessionShared;
 use crate::codec::chunk::{BlockKind, ChunkWriter};
 use crate::codec::proto::notice::warning::Level;
 use crate::codec::row::Column;
+use crate::runtime::Usage;
+use crate::stats::Counter;
 
 /// Answer to one request.
 ///
@@ -206,5 +210,122 @@ impl Reply<'_> {
 impl fmt::Debug for Reply<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply").field("session", &self.state.shared.id).finish_non_exhaustive()
+    }
+}
+
+/// Handle that answers a request from any thread, after its handler has returned.
+///
+/// [`Reply::defer`] creates it. Until it is finished the session runs no other request, and no
+/// thread waits. If the request is cancelled, exceeds its deadline or loses its connection, the
+/// layer answers it, and a later [`finish`](Self::finish) has no effect. A handle that is dropped
+/// unfinished answers with an error.
+///
+/// *Shape*: keeps the context of its connection, with the descriptor, until it is finished, dropped
+/// or cancelled. The layer cannot stop the work for a cancelled request: its owner checks
+/// [`is_cancelled`](Self::is_cancelled) now and then. `deferred_requests` counts the handle until
+/// it is dropped.
+#[must_use = "dropped, it answers an error"]
+pub struct Deferred {
+    deferral: Arc<Deferral>,
+    /// Counts the handle until it is finished or dropped.
+    usage: Option<Arc<Usage>>,
+}
+
+impl Deferred {
+    pub(super) fn new(state: ReplyState) -> Self {
+        let usage = Arc::clone(state.shared.conn.group().usage());
+        usage.deferred_changed(true);
+        Self { deferral: Deferral::new(Some(Box::new(state))), usage: Some(usage) }
+    }
+
+    /// Handle of a request that has another handle already. It answers nothing.
+    pub(super) fn late() -> Self {
+        Self { deferral: Deferral::new(None), usage: None }
+    }
+
+    pub(super) fn deferral(&self) -> Arc<Deferral> {
+        Arc::clone(&self.deferral)
+    }
+
+    /// Returns true if the request was cancelled or answered, so that the work for it can stop. The
+    /// result may change at any time.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.deferral.is_cancelled()
+    }
+
+    /// Answers the request. `code` writes the reply on this thread, like a handler, and the layer
+    /// writes its end. Returns false, without a call of `code`, if the request was answered before.
+    pub fn finish(mut self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) -> bool {
+        self.finish_in_place(code).is_some()
+    }
+
+    /// Returns the session if this call answered.
+    fn finish_in_place(
+        &mut self,
+        code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
+    ) -> Option<Arc<SessionShared>> {
+        if let Some(usage) = self.usage.take() {
+            usage.deferred_changed(false);
+        }
+        let mut state = self.deferral.claim()?;
+        let shared = Arc::clone(&state.shared);
+        let mut panicked = None;
+        let outcome = Output::with(&shared.conn, |out| {
+            out.begin(Some(&shared));
+            let mut reply = Reply { state: &mut state, out };
+            let result = catch_unwind(AssertUnwindSafe(|| code(&mut reply)));
+            let result = result.unwrap_or_else(|payload| {
+                panicked = Some(payload);
+                Err(SessionError::panicked())
+            });
+            match state.conclude(out, result) {
+                // Often this is the whole rest. Otherwise the session continues.
+                Outcome::Fed(state) => feed(state, out, &mut panicked),
+                outcome => outcome,
+            }
+        });
+        self.deferral.set_outcome(outcome);
+        shared.wake();
+        if let Some(payload) = panicked {
+            resume_unwind(payload);
+        }
+        Some(shared)
+    }
+}
+
+/// Sends what the feed has at once.
+fn feed(
+    mut state: Box<ReplyState>,
+    out: &Output,
+    panicked: &mut Option<Box<dyn Any + Send>>,
+) -> Outcome {
+    let pulled = state.pull(out, |payload| {
+        *panicked = Some(payload);
+        SessionError::panicked()
+    });
+    match pulled {
+        Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),
+        Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
+        Err(error) => {
+            let error = state.shared.reason(error);
+            Outcome::Ended(state.finish(out, Err(error)))
+        }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let dropped = "The request was dropped without an answer.";
+        let answered = self.finish_in_place(|_| Err(SessionError::unsupported(dropped)));
+        if let Some(shared) = answered {
+            shared.conn.count(Counter::DeferredDropped);
+        }
+    }
+}
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
     }
 }

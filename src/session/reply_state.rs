@@ -2,10 +2,9 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::credit::Credit;
-use super::deferred::{Deferral, Outcome};
 use super::ending::Ending;
 use super::error::SessionError;
 use super::output::Output;
@@ -17,6 +16,7 @@ use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::message::ServerKind;
 use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
+use crate::sync::shim::lock;
 
 /// State of a reply beside its rows.
 pub(super) struct ReplyState {
@@ -174,7 +174,7 @@ impl ReplyState {
         if let Some(left) = &mut self.left
             && left.is_spent()
         {
-            left.add(self.shared.take_offers());
+            left.add(self.shared.mail(|mail| mail.take_offers()));
             if left.is_spent() {
                 return Some(Blocked::Credit);
             }
@@ -369,6 +369,60 @@ impl ReplyState {
             Err(error) => self.ending.put_failed(encoder, error),
         });
         result
+    }
+}
+
+/// Part of a [`Deferred`](super::Deferred) that its session shares.
+pub(super) struct Deferral {
+    /// Taken by the side that answers. So a cancelled request keeps no connection, however late its
+    /// service drops the handle.
+    state: Mutex<Option<Box<ReplyState>>>,
+    outcome: Mutex<Option<Outcome>>,
+}
+
+/// State of a request after its handler or [`Deferred::finish`] has returned.
+pub(super) enum Outcome {
+    /// The request was answered completely.
+    Ended(Result<(), SessionError>),
+    /// The rest of the reply comes from a feed.
+    Fed(Box<ReplyState>),
+    /// The request was deferred again.
+    Deferred(Arc<Deferral>),
+}
+
+impl Deferral {
+    pub(super) fn new(state: Option<Box<ReplyState>>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), outcome: Mutex::default() })
+    }
+
+    /// Claims the right to answer. Only the first caller gets it. The state may contain a source or
+    /// relay, whose drop runs foreign code.
+    pub(super) fn claim(&self) -> Option<Box<ReplyState>> {
+        lock(&self.state).take()
+    }
+
+    /// Returns true if the request was cancelled or answered.
+    pub(super) fn is_cancelled(&self) -> bool {
+        lock(&self.state)
+            .as_ref()
+            .is_none_or(|state| state.shared.is_interrupted() || state.shared.is_dead())
+    }
+
+    pub(super) fn set_outcome(&self, outcome: Outcome) {
+        *lock(&self.outcome) = Some(outcome);
+    }
+
+    pub(super) fn take_outcome(&self) -> Option<Outcome> {
+        lock(&self.outcome).take()
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        // The session has ended, so it does not claim the second deferral.
+        if let Some(Outcome::Deferred(again)) = self.take_outcome() {
+            drop(again.claim());
+        }
     }
 }
 

@@ -1,23 +1,22 @@
 //! [`Session`]: runs the requests of one session, one after the other. Any worker may run it, one
 //! at a time.
 
-mod ends;
-mod requests;
+mod commands;
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::accounts::Place;
-use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expect_blocks::ExpectBlocks;
+use super::mailbox::Settled;
 use super::output::Output;
-use super::reply_state::{Blocked, Pulled, ReplyState};
-use super::server_conn::{Runnable, ServerConn};
-use super::service::{Service, SessionId};
-use super::session_shared::{SessionShared, Settled, Wakeable};
+use super::reply_state::{Blocked, Deferral, Outcome, Pulled, ReplyState};
+use super::server_conn::{AnySession, Runnable, ServerConn, TURN};
+use super::service::Service;
+use super::session_shared::{SessionId, SessionShared, Wakeable};
 use crate::net::is_corked;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::stats::Counter;
@@ -26,14 +25,19 @@ use crate::sync::runner::{Marks, Runner, Running};
 /// A session with its service's data.
 pub(super) struct Session<S: Service> {
     pub(super) shared: Arc<SessionShared>,
-    server_conn: Arc<ServerConn<S>>,
+    served: Arc<ServedConn<S>>,
     runner: Runner<Body<S::Session>>,
     /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
-    /// Set when the session was removed from its connection's table before its end.
-    lingers: AtomicBool,
     /// Counts the session as one of its account.
     _place: Place,
+}
+
+/// A connection and the service of its sessions. A session holds both by one count, which no other
+/// connection changes.
+pub(super) struct ServedConn<S> {
+    pub(super) server_conn: Arc<ServerConn>,
+    pub(super) service: Arc<S>,
 }
 
 /// Data that only the worker which runs the session may use.
@@ -77,15 +81,14 @@ fn is_quick(cost: &Cost) -> bool {
 }
 
 const QUICK_NANOS: u32 = 20_000;
-/// Length of a turn. After it, a session, or the sessions of one connection together, go to the
-/// background queue.
-pub(super) const TURN: Duration = Duration::from_millis(1);
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(id: SessionId, server_conn: &Arc<ServerConn<S>>, place: Place) -> Arc<Self> {
-        server_conn.conn.count(Counter::SessionsOpened);
-        server_conn.conn.group().session_opened();
-        server_conn.conn.group().note_urgent(Class::Ordinary, server_conn.conn.class);
+    pub(super) fn new(id: SessionId, served: &Arc<ServedConn<S>>, place: Place) -> Arc<Self> {
+        let conn = &served.server_conn.conn;
+        conn.count(Counter::SessionsOpened);
+        conn.sessions.fetch_add(1, Ordering::Relaxed);
+        conn.group().session_opened();
+        conn.group().note_urgent(Class::Ordinary, conn.class);
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
@@ -95,26 +98,13 @@ impl<S: Service> Session<S> {
                 unfinished: Unfinished::None,
             };
             Self {
-                shared: Arc::new(SessionShared::new(id, Arc::clone(&server_conn.conn), me)),
-                server_conn: Arc::clone(server_conn),
+                shared: Arc::new(SessionShared::new(id, Arc::clone(conn), me)),
+                served: Arc::clone(served),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
-                lingers: AtomicBool::new(false),
                 _place: place,
             }
         })
-    }
-
-    /// Counts the session as open until its end, although it was removed from the table.
-    pub(super) fn linger(&self) {
-        if !self.lingers.swap(true, Ordering::Relaxed) {
-            self.server_conn.lingers(true);
-        }
-    }
-
-    /// Marks the session. Returns true if the caller must queue or run it.
-    pub(super) fn becomes_runnable(&self) -> bool {
-        self.runner.notify(LOOK).map(Running::queue).is_some()
     }
 
     fn queue(self: Arc<Self>) {
@@ -181,7 +171,7 @@ impl<S: Service> Session<S> {
     /// Ends a run whose output was passed on.
     fn settle(self: &Arc<Self>, mut running: Running<'_, Body<S::Session>>) {
         match self.shared.settle() {
-            Settled::Over => self.server_conn.forget(self.shared.id),
+            Settled::Over => self.served.server_conn.forget(self.shared.id),
             Settled::ToEnd => running.mark(LOOK),
             Settled::Busy | Settled::Idle => {}
         }
@@ -204,7 +194,7 @@ impl<S: Service> Session<S> {
                         out.keep();
                     }
                     if is_corked() {
-                        out.show(&self.server_conn);
+                        self.served.server_conn.show(out);
                     }
                     if self.shared.id.is_auto_commit() {
                         // A second statement arrived before the session of the first had ended.
@@ -239,7 +229,8 @@ impl<S: Service> Session<S> {
             return self.apply(body, out, outcome);
         }
         let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
-        let Some((error, mut state)) = self.shared.cancelled().and_then(claim) else {
+        let Some((error, mut state)) = self.shared.mail(|mail| mail.cancelled()).and_then(claim)
+        else {
             body.unfinished = Unfinished::Deferred(deferral);
             return StepResult::Idle;
         };
@@ -264,7 +255,7 @@ impl<S: Service> Session<S> {
         mut state: Box<ReplyState>,
         blocked: Option<Blocked>,
     ) -> StepResult {
-        let result = match self.shared.cancelled() {
+        let result = match self.shared.mail(|mail| mail.cancelled()) {
             Some(reason) => Err(SessionError::cancelled(reason)),
             None => {
                 if let Some(blocked) = blocked
@@ -303,13 +294,23 @@ impl<S: Service> Session<S> {
         }
         body.unfinished = Unfinished::Fed(state, Some(blocked));
         if blocked == Blocked::Room {
-            self.shared.conn.wake_when_room(&self.shared);
+            self.shared.wake_when_room();
         }
         StepResult::IdleInResult
     }
 }
 
+impl<S: Service> AnySession for Session<S> {
+    fn shared(&self) -> &Arc<SessionShared> {
+        &self.shared
+    }
+}
+
 impl<S: Service> Runnable for Session<S> {
+    fn becomes_runnable(&self) -> bool {
+        self.runner.notify(LOOK).map(Running::queue).is_some()
+    }
+
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         self.serve(out, now)
     }
@@ -326,7 +327,7 @@ impl<S: Service> Work for Session<S> {
     }
 
     fn cost(&self) -> &Cost {
-        self.cost.as_ref().unwrap_or(&self.server_conn.statement_cost)
+        self.cost.as_ref().unwrap_or(&self.shared.conn.statement_cost)
     }
 }
 
@@ -345,10 +346,9 @@ impl<S: Service> Drop for Session<S> {
             self.drop_unfinished(&mut body);
             self.close_service_session(&mut body);
         }
-        if *self.lingers.get_mut() {
-            self.server_conn.lingers(false);
-        }
-        let group = self.shared.conn.group();
+        let conn = &self.shared.conn;
+        conn.sessions.fetch_sub(1, Ordering::Relaxed);
+        let group = conn.group();
         group.note_urgent(self.shared.class(), Class::Ordinary);
         group.usage().session_closed();
         group.session_closed();

@@ -1,14 +1,11 @@
 //! [`Service`]: the trait that a database implements.
 
-use std::fmt;
-use std::sync::Arc;
-
-use super::accounts::AccountLimits;
+use super::accounts::{Account, Peer};
 use super::auth::Login;
-use super::error::{AuthError, CancelReason, SessionError};
+use super::error::{AuthError, SessionError};
 use super::reply::Reply;
 use super::request::Request;
-use crate::net::{Address, ConnectionId};
+use super::session_shared::{Cancel, SessionId};
 
 /// Database, or another program that answers statements.
 ///
@@ -124,134 +121,5 @@ pub trait Service: Send + Sync + 'static {
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
         let _ = (peer, count);
         Err(SessionError::unsupported("Failed to get tso."))
-    }
-}
-
-/// Account of a peer. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Account {
-    name: Arc<str>,
-    pub(super) limits: AccountLimits,
-}
-
-impl Account {
-    /// Creates an account. Entries of the caches belong to the account with this name.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self { name: name.into(), limits: AccountLimits::default() }
-    }
-
-    /// Sets limits over all connections of the account.
-    #[must_use]
-    pub const fn limits(mut self, limits: AccountLimits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Name of the account.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Key of the account in the caches.
-    pub(super) fn key(&self) -> Arc<[u8]> {
-        Arc::clone(&self.name).into()
-    }
-}
-
-/// Peer of a connection, after its login.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    pub(super) account: Account,
-    pub(super) address: Address,
-    pub(super) connection: ConnectionId,
-}
-
-impl Peer {
-    /// Account that logged in.
-    #[must_use]
-    pub const fn account(&self) -> &Account {
-        &self.account
-    }
-
-    /// Address of the peer.
-    #[must_use]
-    pub const fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Id of the connection.
-    #[must_use]
-    pub const fn connection(&self) -> ConnectionId {
-        self.connection
-    }
-}
-
-/// Id of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SessionId {
-    pub(super) wire: u64,
-    pub(super) number: u32,
-}
-
-/// Bit of a session id that marks a session of one statement.
-pub(super) const AUTO_COMMIT: u64 = 1 << 63;
-
-impl SessionId {
-    /// Id that the client chose, unique among the open sessions of its connection.
-    #[must_use]
-    pub const fn wire(self) -> u64 {
-        self.wire
-    }
-
-    /// Number that the server chose, from 1. It repeats after 2³² sessions. Clients see it as
-    /// `connection_id()`.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.number
-    }
-
-    /// Returns true if the session runs one statement only, which commits by itself.
-    #[must_use]
-    pub const fn is_auto_commit(self) -> bool {
-        self.wire & AUTO_COMMIT != 0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:#x})", self.number, self.wire)
-    }
-}
-
-/// Callback that interrupts a session from another thread.
-pub struct Cancel(Option<Box<dyn Fn(CancelReason) + Send + Sync>>);
-
-impl Cancel {
-    /// Creates a callback. The layer calls `code` at most once per request, while the request runs.
-    /// `code` must be quick and must not wait for the request. Its effect, such as an error of the
-    /// engine, is returned by [`Service::execute`].
-    #[must_use]
-    pub fn new(code: impl Fn(CancelReason) + Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(code)))
-    }
-
-    /// Creates no callback: the requests end by themselves, or check [`Reply::is_cancelled`].
-    #[must_use]
-    pub const fn none() -> Self {
-        Self(None)
-    }
-
-    pub(super) fn call(&self, reason: CancelReason) {
-        if let Some(code) = &self.0 {
-            code(reason);
-        }
-    }
-}
-
-impl fmt::Debug for Cancel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cancel").field("present", &self.0.is_some()).finish()
     }
 }

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::conn_shared::ConnShared;
 use super::error::{SessionError, put_error};
 use super::output::Output;
-use super::run::TURN;
-use super::server_conn::{Runnable, ServerConn};
+use super::server_conn::{Runnable, TURN};
 use super::service::Service;
 use crate::codec::encoder::Metadata;
-use crate::net::{Connection, Hold};
+use crate::net::Hold;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
@@ -19,7 +19,8 @@ use crate::sync::shim::lock;
 /// Requests for timestamps of one connection, answered in order. Any worker may run them, because a
 /// service may need time to find a timestamp.
 pub(super) struct TimestampQueue<S: Service> {
-    server_conn: Weak<ServerConn<S>>,
+    conn: Arc<ConnShared>,
+    service: Arc<S>,
     asked: Mutex<Asked>,
     runner: Runner<()>,
     cost: Cost,
@@ -43,9 +44,10 @@ const ASKED: Marks = Marks::bit(0);
 pub(super) const MOST_WAITING: usize = 1024;
 
 impl<S: Service> TimestampQueue<S> {
-    pub(super) fn new(server_conn: Weak<ServerConn<S>>) -> Self {
+    pub(super) fn new(conn: Arc<ConnShared>, service: Arc<S>) -> Self {
         Self {
-            server_conn,
+            conn,
+            service,
             asked: Mutex::default(),
             runner: Runner::new(()),
             cost: Cost::unknown(),
@@ -53,32 +55,26 @@ impl<S: Service> TimestampQueue<S> {
     }
 
     /// Adds a request. Returns false if too many wait already.
-    pub(super) fn ask(&self, session: u64, count: i32, conn: &Connection) -> bool {
+    pub(super) fn ask(&self, session: u64, count: i32) -> bool {
         let mut asked = lock(&self.asked);
         if asked.queue.len() >= MOST_WAITING {
             return false;
         }
         asked.queue.push_back(TimestampRequest { session, count });
-        asked.hold.get_or_insert_with(|| conn.hold());
+        asked.hold.get_or_insert_with(|| self.conn.net.hold());
         true
-    }
-
-    /// Returns true if the caller must queue or run it.
-    pub(super) fn becomes_runnable(&self) -> bool {
-        self.runner.notify(ASKED).map(Running::queue).is_some()
     }
 
     fn next(&self) -> Option<TimestampRequest> {
         lock(&self.asked).queue.pop_front()
     }
 
-    fn answer(server_conn: &ServerConn<S>, out: &Output, request: TimestampRequest) {
-        let service = &server_conn.server.service;
+    fn answer(&self, out: &Output, request: TimestampRequest) {
         let result = match u32::try_from(request.count) {
             Ok(count @ 1..) => {
-                let asked = || service.timestamp(server_conn.peer(), count);
+                let asked = || self.service.timestamp(self.conn.peer(), count);
                 catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|payload| {
-                    server_conn.note_panic(payload);
+                    self.conn.note_panic(payload);
                     Err(SessionError::unsupported("Failed to get tso."))
                 })
             }
@@ -95,27 +91,30 @@ impl<S: Service> TimestampQueue<S> {
 }
 
 impl<S: Service> Runnable for TimestampQueue<S> {
+    fn becomes_runnable(&self) -> bool {
+        self.runner.notify(ASKED).map(Running::queue).is_some()
+    }
+
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let mut lap = Lap::from(now);
         out.begin(None);
         let _marks = running.take_marks();
-        if let Some(server_conn) = self.server_conn.upgrade() {
-            let budget = server_conn.conn.config().session_budget;
-            let mut done = 0;
-            while let Some(request) = self.next() {
-                Self::answer(&server_conn, out, request);
-                done += 1;
-                self.cost.add(lap.end());
-                // The service may wait for the next timestamp.
-                out.flush();
-                // After a full turn other connections go first.
-                if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
-                    running.mark(ASKED);
-                    running.queue();
-                    server_conn.conn.group().push_spent_work(self);
-                    return lap.now;
-                }
+        let group = Arc::clone(self.conn.group());
+        let budget = group.config().session_budget;
+        let mut done = 0;
+        while let Some(request) = self.next() {
+            self.answer(out, request);
+            done += 1;
+            self.cost.add(lap.end());
+            // The service may wait for the next timestamp.
+            out.flush();
+            // After a full turn other connections go first.
+            if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
+                running.mark(ASKED);
+                running.queue();
+                group.push_spent_work(self);
+                return lap.now;
             }
         }
         {
@@ -124,10 +123,8 @@ impl<S: Service> Runnable for TimestampQueue<S> {
             drop(asked);
             drop(hold);
         }
-        if running.finish_or_queue()
-            && let Some(server_conn) = self.server_conn.upgrade()
-        {
-            server_conn.conn.group().push_work(self);
+        if running.finish_or_queue() {
+            group.push_work(self);
         }
         lap.now
     }
@@ -135,10 +132,8 @@ impl<S: Service> Runnable for TimestampQueue<S> {
 
 impl<S: Service> Work for TimestampQueue<S> {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
-        if let Some(server_conn) = self.server_conn.upgrade() {
-            context.lap.now =
-                Output::with(&server_conn.conn, |out| self.run_here(out, context.lap.now));
-        }
+        let conn = Arc::clone(&self.conn);
+        context.lap.now = Output::with(&conn, |out| self.run_here(out, context.lap.now));
     }
 
     fn class(&self) -> Class {

@@ -363,6 +363,26 @@ fn sessions_that_were_killed_have_their_place_until_they_have_ended() {
     }
 }
 
+/// Otherwise a client whose requests fail could start any number of slow ends.
+#[test]
+fn a_session_that_fails_has_its_place_until_it_has_ended() {
+    let server = Fixture::start(config().max_sessions_per_connection(2));
+    let mut client = server.client_with_sessions(2..4);
+    server.control.hold("closed");
+    for session in 2..4 {
+        assert_eq!(client.execute(session, "fatal 1234").failure().code, 1234);
+    }
+    for session in 4..10 {
+        client.send(session, &ClientMessage::SessionNew);
+        assert_eq!(client.reply(session).failure().text, "max_connections limit exceed");
+    }
+    server.control.open("closed");
+    eventually(LONG, || server.stats().sessions == 0);
+    for session in 10..12 {
+        client.new_session(session);
+    }
+}
+
 #[test]
 fn opening_and_closing_leaves_memory_flat() {
     in_child(|| {

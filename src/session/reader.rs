@@ -1,0 +1,522 @@
+//! [`Reader`]: reads the frames of a connection and passes each to its session.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::accounts::Place;
+use super::conn_shared::Answers;
+use super::error::{CancelReason, SessionError, put_error};
+use super::glitches::Glitches;
+use super::login::PendingLogin;
+use super::mailbox::{NotQueued, Queued, SessionCommand};
+use super::run::{ServedConn, Session};
+use super::server_conn::{AnySession, NotOpened, Runnable, ServerConn};
+use super::service::Service;
+use super::session_shared::AUTO_COMMIT;
+use super::timestamps::{MOST_WAITING, TimestampQueue};
+use crate::codec::error::{MessageError, PACKET_TOO_LARGE_STATE, Scope, code};
+use crate::codec::frame::{Frame, HeaderError};
+use crate::codec::limits::Limits;
+use crate::codec::message::{ClientKind, ClientMessage, ServerMessage};
+use crate::codec::proto::connection::{Capabilities, Capability};
+use crate::codec::proto::session::{KillSession, kill_session};
+use crate::codec::proto::value::Scalar;
+use crate::net::{Close, Input};
+use crate::runtime::log_some;
+use crate::stats::Counter;
+use crate::sys::clock;
+
+/// Reader of one connection. It is public only because [`Protocol`](crate::net::Protocol) requires it.
+pub struct Reader<S: Service> {
+    pub(super) server_conn: Arc<ServerConn>,
+    served: Arc<ServedConn<S>>,
+    /// Present until the login has succeeded.
+    pub(super) login: Option<PendingLogin>,
+    /// Time of the current receive.
+    now: Instant,
+    glitches: Glitches,
+    /// Size limit of an incomplete or unconsumed frame, as it was when the frame began.
+    frame_limit: Option<u32>,
+    /// Set if the mailbox had no place for the last frame: end of the wait for one.
+    unconsumed_until: Option<Instant>,
+    pub(super) answers: Answers,
+    /// Present after the first request for a timestamp.
+    timestamps: Option<Arc<TimestampQueue<S>>>,
+    /// Place of the connection among those of its account.
+    place: Option<Place>,
+    /// Time that the rate of the account gives to the next request in the input.
+    slot: Option<Instant>,
+}
+
+impl<S: Service> fmt::Debug for Reader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> Reader<S> {
+    pub(super) fn new(server_conn: Arc<ServerConn>, service: Arc<S>, login: PendingLogin) -> Self {
+        Self {
+            answers: Answers::new(Arc::clone(&server_conn.conn)),
+            served: Arc::new(ServedConn { server_conn: Arc::clone(&server_conn), service }),
+            server_conn,
+            login: Some(login),
+            now: clock::now(),
+            glitches: Glitches::default(),
+            frame_limit: None,
+            unconsumed_until: None,
+            timestamps: None,
+            place: None,
+            slot: None,
+        }
+    }
+
+    /// Passes the complete frames of the input to their sessions.
+    pub(super) fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
+        let dialect = self.server_conn.conn.dialect;
+        self.now = clock::now();
+        loop {
+            let mut limits = self.limits();
+            if let Some(begun) = self.frame_limit.take() {
+                limits.frame_bytes = begun;
+            }
+            match Frame::parse(input.bytes(), dialect, &limits) {
+                Ok(Some((frame, bytes))) => {
+                    self.route(&frame, &limits)?;
+                    if let Some(until) = self.unconsumed_until.take() {
+                        input.set_aside(until);
+                        self.frame_limit = Some(limits.frame_bytes);
+                        return Ok(());
+                    }
+                    if self.glitches.is_spent() {
+                        return Err(self.too_many_glitches(frame.session()));
+                    }
+                    input.consume(bytes);
+                    self.slot = None;
+                }
+                Ok(None) => {
+                    if let Ok(Some(header)) = dialect.parse(input.bytes(), limits.frame_bytes) {
+                        input.need(dialect.frame_bytes(&header));
+                        self.frame_limit = Some(limits.frame_bytes);
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(self.bad_header(input.bytes(), &error)),
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        let most = self.server_conn.conn.config().max_allowed_packet;
+        limits.frame_bytes = u32::try_from(most).unwrap_or(u32::MAX);
+        if self.login.is_none() { limits } else { limits.before_login() }
+    }
+
+    /// Takes in no request during a drain. Returns false for a probe, a kill and an offer of credit,
+    /// because requests in progress need them.
+    fn refuses_in_drain(&mut self, session: u64, kind: u8) -> bool {
+        let kind = ClientKind::from_number(kind);
+        if matches!(
+            kind,
+            Some(ClientKind::CapabilitiesGet | ClientKind::SessionKill | ClientKind::TokenOffer)
+        ) {
+            return false;
+        }
+        self.late();
+        // The end of a session is sent behind its replies and answers further requests. An answer
+        // from here could overtake them.
+        if self.server_conn.find(session).is_none() {
+            self.refuse(session, &SessionError::shutdown());
+        }
+        true
+    }
+
+    /// Closes the connection: the begin of the next frame is unknown.
+    fn bad_header(&mut self, input: &[u8], error: &HeaderError) -> Close {
+        self.server_conn.conn.count(Counter::ProtocolErrors);
+        let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let answer = match error {
+            HeaderError::TooLong { .. } => SessionError::fatal(
+                code::PACKET_TOO_LARGE,
+                PACKET_TOO_LARGE_STATE,
+                "Got a packet bigger than 'polarx_rpc_max_allowed_packet' bytes",
+            ),
+            _ => SessionError::unsupported(error.to_string()).into_fatal(),
+        };
+        self.refuse(session, &answer);
+        Close::error(*error)
+    }
+
+    fn route(&mut self, frame: &Frame<'_>, limits: &Limits) -> Result<(), Close> {
+        let session = frame.session();
+        if self.server_conn.conn.is_draining() && self.refuses_in_drain(session, frame.kind()) {
+            return Ok(());
+        }
+        let message = match frame.client_message(limits) {
+            Ok(message) => message,
+            Err(error) => return self.bad_message(session, &error),
+        };
+        if let ClientMessage::CapabilitiesGet = message {
+            self.answers.write(session, |encoder| encoder.message(&capabilities()));
+            return Ok(());
+        }
+        if let Some(login) = &mut self.login {
+            let service = &*self.served.service;
+            let place = login.handle(service, &mut self.answers, session, message, self.now)?;
+            if place.is_some() {
+                (self.login, self.place) = (None, place);
+            }
+            return Ok(());
+        }
+        let bytes = frame.bytes().len();
+        // Lists take far more memory than bytes on the wire. The frame was decoded, so this
+        // succeeds.
+        let memory = || {
+            ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
+                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        };
+        match message {
+            ClientMessage::ExecSql(sql) => {
+                let bytes = if sql.args.is_empty() { bytes } else { memory() };
+                self.queue(session, SessionCommand::Sql(Box::new(sql)), bytes, true);
+            }
+            ClientMessage::ExecPlan(plan) => {
+                self.queue(session, SessionCommand::Plan(plan), memory(), false);
+            }
+            ClientMessage::AutoSavepoint(savepoint) => {
+                self.queue(session, SessionCommand::Savepoint(savepoint), bytes, false);
+            }
+            ClientMessage::ExpectOpen(open) => {
+                self.queue(session, SessionCommand::ExpectOpen(open), memory(), false);
+            }
+            ClientMessage::ExpectClose => {
+                self.queue(session, SessionCommand::ExpectClose, bytes, false);
+            }
+            ClientMessage::GetFileInfo(_)
+            | ClientMessage::TransferFileData(_)
+            | ClientMessage::ManageFile(_) => {
+                self.queue(session, SessionCommand::File, bytes, false);
+            }
+            ClientMessage::SessionClose => {
+                let found = self.server_conn.find(session);
+                let unused =
+                    found.is_some_and(|session| session.shared().mail(|mail| mail.is_unused()));
+                self.queue(session, SessionCommand::Close, bytes, false);
+                if unused && self.unconsumed_until.is_none() {
+                    self.glitch();
+                }
+            }
+            ClientMessage::SessionNew => self.open(session, bytes),
+            ClientMessage::SessionKill(kill) => self.kill(session, kill),
+            ClientMessage::TokenOffer(offer) => self.offer(session, offer.token()),
+            ClientMessage::GetTso(request) => {
+                return self.ask_time(session, request.batch_count);
+            }
+            ClientMessage::AuthenticateStart(_) | ClientMessage::AuthenticateContinue(_) => {
+                let unexpected = "Unexpected message for polarx rpc.";
+                self.glitch();
+                self.refuse(session, &SessionError::unsupported(unexpected).into_fatal());
+            }
+            other => {
+                self.server_conn.conn.count(Counter::ProtocolErrors);
+                let text = format!("message of kind {} is not supported", other.kind());
+                self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
+                return Err(Close::new(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
+        let answer = SessionError::unsupported(error.to_string());
+        if error.scope() != Scope::Connection && self.login.is_none() {
+            // The frame exceeds a limit but is whole, so only this request fails, in its turn.
+            let found = self.server_conn.find(session);
+            if self.refuse_in_turn(session, found, answer, true) {
+                self.server_conn.conn.count(Counter::ProtocolErrors);
+                self.glitch();
+            }
+            return Ok(());
+        }
+        self.server_conn.conn.count(Counter::ProtocolErrors);
+        self.refuse(session, &answer.into_fatal());
+        Err(Close::error(*error))
+    }
+
+    fn open(&mut self, id: u64, bytes: usize) {
+        if id & AUTO_COMMIT != 0 {
+            return self.unsupported(id);
+        }
+        match self.open_session(id) {
+            Ok(session) => {
+                self.glitches.excuse();
+                let queued = Queued::new(SessionCommand::Open, bytes, self.now);
+                self.queue_in(session, queued);
+            }
+            Err(NotOpened::Duplicate) => {
+                self.glitch();
+                let error = SessionError::unsupported("Duplicate session ID.");
+                self.refuse(id, &error.into_fatal());
+            }
+            Err(NotOpened::Limit(error)) => self.too_many(id, error),
+        }
+    }
+
+    fn open_session(&self, id: u64) -> Result<Arc<dyn AnySession>, NotOpened> {
+        self.server_conn.open(id, |id, place| Session::new(id, &self.served, place))
+    }
+
+    fn too_many(&mut self, id: u64, error: SessionError) {
+        self.glitch();
+        self.server_conn.conn.count(Counter::SessionsRefusedLimit);
+        self.refuse(id, &error.into_fatal());
+    }
+
+    fn queue(&mut self, id: u64, command: SessionCommand, bytes: usize, is_sql: bool) {
+        let found = self.server_conn.find(id);
+        let mut queued = Queued::new(command, bytes, self.now);
+        // Other requests of the account may wait for a session in a transaction.
+        let is_urgent = found.as_ref().is_some_and(|session| session.shared().class().is_urgent());
+        if queued.is_request()
+            && !is_urgent
+            && let Err(error) = self.ask_account(&mut queued)
+        {
+            // Not a glitch: a client cannot know what the others of its account use.
+            if self.refuse_in_turn(id, found, error, is_sql) {
+                self.server_conn.conn.account_use().note_refused();
+                self.server_conn.conn.count(Counter::RequestsRefusedAccount);
+            }
+        } else if self.unconsumed_until.is_none() {
+            self.queue_to(id, found, queued, is_sql);
+        }
+    }
+
+    /// Answers a request with an error, behind the other answers of its session. Returns false if the
+    /// mailbox has no place for it.
+    fn refuse_in_turn(
+        &mut self,
+        id: u64,
+        found: Option<Arc<dyn AnySession>>,
+        error: SessionError,
+        is_sql: bool,
+    ) -> bool {
+        let queued = Queued::new(SessionCommand::Broken(error), 0, self.now);
+        self.queue_to(id, found, queued, is_sql);
+        self.unconsumed_until.is_none()
+    }
+
+    fn queue_to(
+        &mut self,
+        id: u64,
+        found: Option<Arc<dyn AnySession>>,
+        queued: Queued,
+        is_sql: bool,
+    ) {
+        if id & AUTO_COMMIT == 0 {
+            return match found {
+                Some(session) => self.queue_in(session, queued),
+                None => self.not_found(id),
+            };
+        }
+        if !is_sql {
+            return self.unsupported(id);
+        }
+        let queued = match found {
+            // The session may be about to end. Then the statement gets a new one.
+            Some(session) => match self.try_queue(session, queued) {
+                Some(queued) => queued,
+                None => return,
+            },
+            None => queued,
+        };
+        match self.open_session(id) {
+            Ok(session) => self.queue_in(session, queued),
+            // Not `Duplicate`: the old session was closed, and only this thread opens sessions.
+            Err(NotOpened::Duplicate) => self.not_found(id),
+            Err(NotOpened::Limit(error)) => self.too_many(id, error),
+        }
+    }
+
+    /// Applies the limits of the account to a request. If the request must wait, its frame stays
+    /// unconsumed.
+    fn ask_account(&mut self, queued: &mut Queued) -> Result<(), SessionError> {
+        let conn = &self.server_conn.conn;
+        let (account, limits) = (conn.account_use(), &conn.account().limits);
+        let slot = match self.slot {
+            Some(slot) => slot,
+            None => account.slot(limits, self.now)?,
+        };
+        self.slot = Some(slot);
+        if slot > self.now {
+            self.unconsumed_until = Some(slot);
+            return Ok(());
+        }
+        queued.place = account.take_request(limits)?;
+        Ok(())
+    }
+
+    fn queue_in(&mut self, session: Arc<dyn AnySession>, queued: Queued) {
+        let id = session.shared().id.wire();
+        if self.try_queue(session, queued).is_some() {
+            self.not_found(id);
+        }
+    }
+
+    /// Queues a command, or refuses it. Returns it if its session has ended or is ending.
+    fn try_queue(&mut self, session: Arc<dyn AnySession>, queued: Queued) -> Option<Queued> {
+        let (id, is_request) = (session.shared().id.wire(), queued.is_request());
+        match session.shared().queue(queued) {
+            Ok(()) => {
+                if is_request {
+                    self.glitches.excuse();
+                }
+                self.server_conn.watch();
+                self.start(session);
+            }
+            Err((NotQueued::Closed, queued)) => return Some(queued),
+            Err((NotQueued::Later(until), _)) => self.unconsumed_until = Some(until),
+            Err((NotQueued::Full, _)) => {
+                self.glitch();
+                self.server_conn.conn.count(Counter::RequestsRefusedQueue);
+                let error = SessionError::unsupported("Session max_queued_messages limit exceed.");
+                self.kill_and_answer(id, &error.into_fatal());
+            }
+            Err((NotQueued::Bytes(limit), _)) => {
+                self.glitch();
+                self.server_conn.conn.count(Counter::RequestsRefusedBytes);
+                let text = format!("Session max_queued_bytes {limit} limit exceed.");
+                self.kill_and_answer(id, &SessionError::unsupported(text).into_fatal());
+            }
+        }
+        None
+    }
+
+    /// Lets the work run after the receive, unless it runs already.
+    fn start(&mut self, work: Arc<dyn Runnable>) {
+        if work.becomes_runnable() {
+            self.answers.send();
+            self.server_conn.make_ready(work);
+        }
+    }
+
+    /// Ends a session because of a message of its client.
+    pub(super) fn kill_and_answer(&mut self, id: u64, error: &SessionError) {
+        if let Some(session) = self.server_conn.find(id) {
+            self.server_conn.forget(session.shared().id);
+            session.shared().kill(CancelReason::Session);
+        }
+        self.refuse(id, error);
+    }
+
+    fn kill(&mut self, id: u64, kill: KillSession) {
+        let Some(session) = self.server_conn.find(id) else { return self.not_found(id) };
+        let session = session.shared();
+        let conn = Arc::clone(&self.server_conn.conn);
+        let named = kill.x_session_id;
+        if named != id {
+            let text = "kill names another session; the header counts";
+            log_some!(conn.group(), Kill, DEBUG, debug, id, named, text);
+        }
+        let ends_session = kill.r#type == kill_session::Type::Connection as i32;
+        // A client kills a request after it got something or waited. A kill in the same write as
+        // the request, or of an unused session, is a glitch.
+        let is_early =
+            session.mail(|mail| mail.arrived_at(self.now) || ends_session && mail.is_unused());
+        if is_early {
+            self.glitch();
+        }
+        let hit = if ends_session {
+            conn.count(Counter::SessionsKilled);
+            self.kill_and_answer(id, &SessionError::killed());
+            true
+        } else {
+            session.cancel(CancelReason::Query)
+        };
+        if hit && conn.config().enable_kill_log {
+            let (session, kind) = (session.id, kill.r#type);
+            log_some!(conn.group(), Kill, INFO, info, %session, kind, "kill");
+        }
+    }
+
+    fn offer(&mut self, id: u64, kilobytes: i32) {
+        match self.server_conn.find(id) {
+            Some(session) if kilobytes >= 0 => {
+                if !session.shared().offer(i64::from(kilobytes) * 1024) {
+                    self.late();
+                }
+            }
+            Some(_) => self.glitch(),
+            // The session of one statement may have ended just now, unknown to the client.
+            None if id & AUTO_COMMIT != 0 => self.late(),
+            None => self.not_found(id),
+        }
+    }
+
+    fn ask_time(&mut self, id: u64, count: i32) -> Result<(), Close> {
+        if id & AUTO_COMMIT != 0 {
+            self.unsupported(id);
+            return Ok(());
+        }
+        if let Some(session) = self.server_conn.find(id) {
+            session.shared().mail(|mail| mail.set_used(self.now));
+        }
+        let timestamps = Arc::clone(self.timestamps.get_or_insert_with(|| {
+            let conn = Arc::clone(&self.server_conn.conn);
+            Arc::new(TimestampQueue::new(conn, Arc::clone(&self.served.service)))
+        }));
+        if !timestamps.ask(id, count) {
+            self.server_conn.conn.count(Counter::RequestsRefusedQueue);
+            let text = format!("requests for timestamps exceed {MOST_WAITING}");
+            // Answers have no number: a refusal would answer the oldest waiting request.
+            return Err(Close::new(text));
+        }
+        self.start(timestamps);
+        Ok(())
+    }
+
+    fn refuse(&mut self, session: u64, error: &SessionError) {
+        self.answers.write(session, |encoder| put_error(encoder, error));
+    }
+
+    fn glitch(&mut self) {
+        let conn = &self.server_conn.conn;
+        conn.count(Counter::Glitches);
+        let config = conn.config();
+        self.glitches.add(config.max_glitches, config.glitch_window, self.now);
+    }
+
+    /// Handles a late message: its session or request has ended or never existed, or a drain refuses it.
+    fn late(&mut self) {
+        if self.glitches.is_late() {
+            self.glitch();
+        }
+    }
+
+    fn not_found(&mut self, session: u64) {
+        self.late();
+        self.refuse(session, &SessionError::not_found());
+    }
+
+    /// Refuses a message that the session does not support.
+    fn unsupported(&mut self, session: u64) {
+        self.glitch();
+        self.refuse(session, &SessionError::unsupported("Not support for polarx rpc."));
+    }
+
+    /// Answers and returns the close of a connection with too many glitches.
+    fn too_many_glitches(&mut self, session: u64) -> Close {
+        let conn = &self.server_conn.conn;
+        conn.count(Counter::ClosedGlitches);
+        let (most, window) = (conn.config().max_glitches, conn.config().glitch_window);
+        let text = format!("more than max_glitches {most} in {window:?}");
+        self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
+        Close::new(text)
+    }
+}
+
+fn capabilities() -> ServerMessage {
+    let capability = Capability { name: b"polarx_rpc".to_vec(), value: Scalar::unsigned(1).into() };
+    ServerMessage::Capabilities(Capabilities { capabilities: vec![capability] })
+}

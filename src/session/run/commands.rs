@@ -1,0 +1,389 @@
+//! Begin and end of each command of a session, and the end of the session.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use md5::{Digest, Md5};
+
+use super::{Body, Session, StepResult, Unfinished};
+use crate::codec::encoder::{Encoder, Metadata};
+use crate::codec::message::Source;
+use crate::codec::proto::plan::ExecPlan;
+use crate::codec::proto::sql::StmtExecute;
+use crate::runtime::{Class, guard, in_span};
+use crate::session::error::{SessionError, put_error};
+use crate::session::mailbox::{Queued, SessionCommand};
+use crate::session::output::Output;
+use crate::session::reply::Reply;
+use crate::session::reply_state::{ReplyForm, ReplyState};
+use crate::session::request::{Plan, Request, Savepoint, Sql};
+use crate::session::server_shared::KeptPlan;
+use crate::session::service::Service;
+use crate::session::session_shared::Cancel;
+use crate::stats::Counter;
+
+impl<S: Service> Session<S> {
+    pub(super) fn begin(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        queued: Queued,
+    ) -> StepResult {
+        if let Some(reason) = queued.cancelled {
+            if let Some(counter) = reason.counter() {
+                self.shared.conn.count(counter);
+            }
+            return self.fail(body, out, SessionError::cancelled(reason));
+        }
+        let result = match queued.command {
+            SessionCommand::Open => Ok(self.open(body, out)),
+            SessionCommand::Sql(message) => self.sql(body, out, &message),
+            SessionCommand::Plan(message) => self.plan(body, out, &message, queued.bytes),
+            SessionCommand::Savepoint(message) => match Savepoint::new(&message) {
+                Some(savepoint) => {
+                    let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
+                    Ok(self.execute(body, out, reset, form, Request::Savepoint(savepoint)))
+                }
+                None => Err(SessionError::unsupported("Handle auto savepoint failed.")),
+            },
+            SessionCommand::ExpectOpen(message) => {
+                let result = body.expect_blocks.open(&message);
+                Ok(self.answer(body, out, result))
+            }
+            SessionCommand::ExpectClose => {
+                let result = body.expect_blocks.close();
+                Ok(self.answer(body, out, result))
+            }
+            SessionCommand::Broken(error) => Err(error),
+            SessionCommand::File => Err(SessionError::unsupported("unsupported command")),
+            SessionCommand::Close => {
+                // Locks of the session are free before its client learns of the end.
+                self.close_service_session(body);
+                self.write(out, |encoder| encoder.ok(None));
+                self.close_after_final_message(body, out, Some(&SessionError::not_found()));
+                Ok(StepResult::Continue)
+            }
+        };
+        result.unwrap_or_else(|error| self.fail(body, out, error))
+    }
+
+    /// Opens the session if it is not open yet. Returns false if that failed. Then the client
+    /// has got a fatal error, and the session is closed.
+    fn make_open(&self, body: &mut Body<S::Session>, out: &Output) -> bool {
+        if body.session.is_some() {
+            return true;
+        }
+        let opened = catch_unwind(AssertUnwindSafe(|| {
+            self.served.service.open(self.shared.conn.peer(), self.shared.id)
+        }));
+        let error = match opened {
+            Ok(Ok((session, cancel))) => {
+                body.session = Some(session);
+                self.shared.set_cancel(cancel);
+                return true;
+            }
+            Ok(Err(error)) => error.into_fatal(),
+            Err(payload) => self.panicked(payload),
+        };
+        self.write(out, |encoder| put_error(encoder, &error));
+        self.close_after_final_message(body, out, None);
+        false
+    }
+
+    fn open(&self, body: &mut Body<S::Session>, out: &Output) -> StepResult {
+        if !self.make_open(body, out) {
+            return StepResult::Continue;
+        }
+        let number = self.shared.id.number();
+        self.write(out, |encoder| encoder.ok(Some(number)));
+        self.end_command(body)
+    }
+
+    fn sql(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        message: &StmtExecute,
+    ) -> Result<StepResult, SessionError> {
+        let form =
+            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
+        let conn = &self.shared.conn;
+        let cached;
+        let text = match message.source() {
+            Source::Text(text) => text,
+            Source::Store(text, digest) => {
+                self.keep_sql(digest, text);
+                text
+            }
+            Source::Cached(digest) => {
+                match conn.server.sql.get(conn.group(), conn.account(), digest) {
+                    Some(text) => {
+                        cached = text;
+                        &cached
+                    }
+                    None => return Ok(self.miss(out, body, "do not exist query!")),
+                }
+            }
+            Source::Neither => {
+                return Err(SessionError::unsupported("Neither stmt nor digest exist."));
+            }
+        };
+        let request = Request::Sql(Sql { text, message });
+        Ok(self.execute(body, out, message.reset_error(), form, request))
+    }
+
+    /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
+    /// that uses the digest later would run a text that it does not expect.
+    fn keep_sql(&self, digest: &[u8], text: &[u8]) {
+        let conn = &self.shared.conn;
+        // A longer text is not kept in any case, so its digest is not computed.
+        if text.len() > conn.config().request_cache_max_length || is_of(digest, text) {
+            let (sql, length) = (&conn.server.sql, text.len());
+            sql.put(conn.group(), conn.account(), digest, length, || text.into());
+        }
+    }
+
+    fn plan(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        message: &ExecPlan,
+        bytes: usize,
+    ) -> Result<StepResult, SessionError> {
+        let form =
+            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
+        let conn = &self.shared.conn;
+        let own_audit = message.audit_str.as_deref().unwrap_or_default();
+        let cached: Arc<KeptPlan>;
+        let (plan, audit) = match message.source() {
+            Source::Text(plan) => (plan, own_audit),
+            Source::Store(plan, digest) => {
+                conn.server.plans.put(conn.group(), conn.account(), digest, bytes, || {
+                    Arc::new(KeptPlan { plan: plan.clone(), audit: own_audit.into() })
+                });
+                (plan, own_audit)
+            }
+            Source::Cached(digest) => {
+                match conn.server.plans.get(conn.group(), conn.account(), digest) {
+                    Some(kept) => {
+                        cached = kept;
+                        (&cached.plan, &*cached.audit)
+                    }
+                    None => return Ok(self.miss(out, body, "do not exist plan!")),
+                }
+            }
+            Source::Neither => {
+                return Err(SessionError::unsupported("Neither plan nor digest exist."));
+            }
+        };
+        let request = Request::Plan(Plan { plan, audit, message });
+        Ok(self.execute(body, out, message.reset_error(), form, request))
+    }
+
+    fn execute(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        reset_error: bool,
+        form: ReplyForm,
+        request: Request<'_>,
+    ) -> StepResult {
+        if let Err(error) = body.expect_blocks.check() {
+            return self.answer(body, out, Err(error));
+        }
+        if !reset_error && let Some(error) = &body.last_error {
+            self.write(out, |encoder| put_error(encoder, error));
+            return self.end_command(body);
+        }
+        if !self.make_open(body, out) {
+            return StepResult::Continue;
+        }
+        // While the session was being opened it had no `Cancel` to call.
+        if self.shared.is_interrupted()
+            && let Some(reason) = self.shared.mail(|mail| mail.cancelled())
+        {
+            return self.fail(body, out, SessionError::cancelled(reason));
+        }
+        let Some(session) = &mut body.session else { return StepResult::Continue };
+        self.shared.conn.count(Counter::RequestsExecuted);
+        let mut state = Box::new(ReplyState::new(Arc::clone(&self.shared), form));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut reply = Reply { state: &mut state, out };
+            in_span!(
+                self.served.service.execute(session, request, &mut reply),
+                "request",
+                connection = self.shared.conn.net.id().number(),
+                session = self.shared.id.number(),
+                class = self.shared.class().name()
+            )
+        }));
+        let result = result.unwrap_or_else(|payload| Err(self.panicked(payload)));
+        let outcome = state.conclude(out, result);
+        self.apply(body, out, outcome)
+    }
+
+    // ---- ends ----
+
+    /// Ends a request that was run and answered.
+    pub(super) fn ended(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> StepResult {
+        let fatal = result.as_ref().is_err_and(SessionError::is_fatal);
+        body.expect_blocks.note(result.is_err());
+        body.last_error = result.err().map(SessionError::shortened);
+        if fatal {
+            self.close_after_final_message(body, out, None);
+            return StepResult::Continue;
+        }
+        if let Some(session) = &body.session {
+            let progress = guard(self.shared.conn.group(), "in_transaction", || {
+                self.served.service.in_transaction(session)
+            });
+            let outside = self.shared.conn.class;
+            let class =
+                if progress == Some(true) { outside.or(Class::InProgress) } else { outside };
+            if class != self.shared.class() {
+                self.shared.set_class(class);
+            }
+        }
+        self.end_command(body)
+    }
+
+    /// Ends the running command.
+    pub(super) fn end_command(&self, body: &mut Body<S::Session>) -> StepResult {
+        if let Some(reason) = self.shared.end_request() {
+            if let Some(counter) = reason.counter() {
+                self.shared.conn.count(counter);
+            }
+            if let Some(session) = &mut body.session {
+                guard(self.shared.conn.group(), "cancelled", || {
+                    self.served.service.cancelled(session)
+                });
+            }
+        }
+        StepResult::Continue
+    }
+
+    /// Answers a request that was not run. Later requests without `reset_error` fail with the same
+    /// error.
+    pub(super) fn fail(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        error: SessionError,
+    ) -> StepResult {
+        self.write(out, |encoder| put_error(encoder, &error));
+        body.expect_blocks.note(true);
+        body.last_error = Some(error.shortened());
+        self.end_command(body)
+    }
+
+    /// Answers a request whose digest is not in the cache. Later requests are not affected.
+    pub(super) fn miss(&self, out: &Output, body: &mut Body<S::Session>, text: &str) -> StepResult {
+        let error = SessionError::cache_miss(text);
+        self.write(out, |encoder| put_error(encoder, &error));
+        self.end_command(body)
+    }
+
+    /// Answers a command that does not reach the service.
+    pub(super) fn answer(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> StepResult {
+        self.write(out, |encoder| match result {
+            Ok(()) => encoder.ok(None),
+            Err(error) => put_error(encoder, &error),
+        });
+        self.end_command(body)
+    }
+
+    pub(super) fn write<R>(&self, out: &Output, code: impl FnOnce(&mut Encoder<'_>) -> R) {
+        out.write(self.shared.id.wire, Metadata::Full, code);
+    }
+
+    pub(super) fn panicked(&self, payload: Box<dyn Any + Send>) -> SessionError {
+        self.shared.conn.note_panic(payload);
+        SessionError::panicked()
+    }
+
+    /// Sends the final message, which is written already, and ends the session. Waiting requests
+    /// get `answer` each; without it the final message answers them all.
+    pub(super) fn close_after_final_message(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        answer: Option<&SessionError>,
+    ) {
+        self.shared.refuse(|waiting| {
+            if let Some(error) = answer {
+                for _ in waiting {
+                    self.write(out, |encoder| put_error(encoder, error));
+                }
+            }
+            out.pass_on();
+        });
+        self.served.server_conn.forget(self.shared.id);
+        self.shared.end();
+        self.clean_up(body);
+    }
+
+    /// Ends an idle session during a drain, because other sessions may wait for its locks.
+    pub(super) fn shut_down(&self, body: &mut Body<S::Session>, out: &Output) {
+        // The call of `closed` may wait.
+        out.flush();
+        self.close_service_session(body);
+        self.write(out, |encoder| put_error(encoder, &SessionError::shutdown()));
+        self.close_after_final_message(body, out, None);
+    }
+
+    /// Ends the session of one statement. A later statement on the same id finds no state of it.
+    pub(super) fn end_statement(&self, body: &mut Body<S::Session>) {
+        if body.session.is_some() {
+            self.close_service_session(body);
+        }
+        body.last_error = None;
+    }
+
+    /// Cleans up a dead session.
+    pub(super) fn clean_up(&self, body: &mut Body<S::Session>) {
+        self.drop_unfinished(body);
+        self.shared.end_request();
+        self.shared.refuse(|_| ());
+        self.close_service_session(body);
+    }
+
+    /// Drops the begun request. Its source or relay is a foreign value.
+    pub(super) fn drop_unfinished(&self, body: &mut Body<S::Session>) {
+        match mem::replace(&mut body.unfinished, Unfinished::None) {
+            Unfinished::Deferred(deferral) => {
+                guard(self.shared.conn.group(), "drop", || drop((deferral.claim(), deferral)));
+            }
+            Unfinished::Fed(state, _) => {
+                guard(self.shared.conn.group(), "drop", || drop(state));
+            }
+            Unfinished::None => {}
+        }
+    }
+
+    pub(super) fn close_service_session(&self, body: &mut Body<S::Session>) {
+        self.shared.set_class(self.shared.conn.class);
+        self.shared.set_cancel(Cancel::none());
+        if let Some(session) = body.session.take() {
+            guard(self.shared.conn.group(), "closed", || self.served.service.closed(session));
+        }
+    }
+}
+
+/// Returns true if the text may have this digest. A digest of 16 bytes must be the MD5 of the text.
+/// Clients may choose other digests freely.
+fn is_of(digest: &[u8], text: &[u8]) -> bool {
+    let md5 = || Md5::digest(text);
+    digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
+}
