@@ -10,7 +10,7 @@ use super::relay::{Relay, Relaying, ResultPosition};
 use super::reply_state::{Feed, NO_COLUMNS, ReplyForm, ReplyState};
 use super::row::{Row, RowSource};
 use crate::codec::chunk::{BlockKind, ChunkWriter};
-use crate::codec::proto::notice::warning::Level;
+use crate::codec::proto::notice::Level;
 use crate::codec::row::Column;
 
 /// Answer to one request.
