@@ -58,7 +58,7 @@ fn request(c: &mut Criterion) {
     let limits = Limits::default();
     let body = &REQUEST[13..];
     let expected = decode_by_prost(body);
-    assert_eq!(expected.stmt(), b"select 1");
+    assert_eq!(expected.stmt.as_deref(), Some(&b"select 1"[..]));
     assert_eq!(decode_frame(REQUEST, &limits), ClientMessage::ExecSql(expected));
     group.bench_function("EXEC_SQL select 1, header and message", |b| {
         b.iter(|| decode_frame(black_box(REQUEST), &limits));

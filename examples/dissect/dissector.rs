@@ -210,11 +210,11 @@ impl<'a, W: Write> Dissector<'a, W> {
         match message {
             ServerMessage::ColumnMetaData(column) => {
                 let name = column.name.as_deref().unwrap_or_default();
-                result.describe(name, column.r#type(), column.original_type());
+                result.describe(name, column.r#type, column.original_type);
             }
             ServerMessage::ColumnMetaDataGalaxy(column) => {
                 let name = column.name.as_deref().unwrap_or_default();
-                result.describe(name, column.r#type(), column.original_type());
+                result.describe(name, column.r#type, column.original_type);
             }
             ServerMessage::Notice(notice) => {
                 let payload = notice.payload.as_deref().unwrap_or_default();

@@ -84,8 +84,8 @@ fn vectors(text: &str) -> Result<Vec<Part>, Box<dyn Error>> {
 fn column(meta: &Value) -> Option<Column> {
     let mut name = Vec::new();
     digits(meta["name"].as_str()?, &mut name)?;
-    let field_type = FieldType::from_str_name(meta["type"].as_str()?)?;
-    let original_type = OriginalType::from_str_name(meta["original_type"].as_str()?)?;
+    let field_type = FieldType::from_protocol_name(meta["type"].as_str()?)?;
+    let original_type = OriginalType::from_protocol_name(meta["original_type"].as_str()?)?;
     Some(Column { name: String::from_utf8_lossy(&name).into_owned(), field_type, original_type })
 }
 

@@ -97,7 +97,7 @@ impl<'a> Row<'a> {
         let cell = self.cells.cell(index).map_err(Error::malformed)?;
         let column = self.columns.get(index);
         let column = column.ok_or_else(|| Error::protocol("a cell without a column"))?;
-        cell.value(column.r#type(), column.original_type()).map_err(Error::malformed)
+        cell.value(column.r#type, column.original_type).map_err(Error::malformed)
     }
 
     /// Values of all columns.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::generic::error_reply::Severity;
+use crate::codec::proto::generic::Severity;
 
 /// Fate of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub struct ServerError {
 
 impl ServerError {
     pub(super) fn new(reply: ErrorReply) -> Self {
-        let fatal = reply.severity() == Severity::Fatal;
+        let fatal = reply.severity == Some(Severity::Fatal);
         Self { code: reply.code, state: reply.sql_state, message: reply.msg, fatal }
     }
 

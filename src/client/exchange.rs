@@ -26,7 +26,7 @@ use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::session::{KillSession, kill_session};
+use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::sql::TokenOffer;
 
 /// Requests of one session.
@@ -116,8 +116,8 @@ impl Shared {
         debug_assert!(encoded.is_ok(), "its length was looked at before");
     }
 
-    fn kill(&mut self, session: u64, what: kill_session::Type) {
-        let kill = KillSession { r#type: what.into(), x_session_id: session };
+    fn kill(&mut self, session: u64, what: KillSessionType) {
+        let kill = KillSession { r#type: what, x_session_id: session };
         self.send(session, &ClientMessage::SessionKill(kill));
     }
 
@@ -245,7 +245,7 @@ impl Exchange {
         if let Some(slot) = self.sent().find(|slot| slot.is_request_sent())
             && slot.asked() == Asked::Statement
         {
-            shared.kill(session, kill_session::Type::Query);
+            shared.kill(session, KillSessionType::Query);
             // If it were sent again, it would run although it was interrupted.
             slot.cancelled |= slot.again.take().is_some();
         }
@@ -345,7 +345,7 @@ impl Exchange {
             && slot.asked() == Asked::Statement
             && !std::mem::replace(&mut slot.killed, true)
         {
-            shared.kill(session, kill_session::Type::Query);
+            shared.kill(session, KillSessionType::Query);
         }
     }
 
@@ -364,7 +364,7 @@ impl Exchange {
     /// Ends the session at once, here and at the server.
     fn kill(&mut self, error: &Error, shared: &mut Shared) {
         if !self.once {
-            shared.kill(self.session, kill_session::Type::Connection);
+            shared.kill(self.session, KillSessionType::Connection);
             shared.send(self.session, &ClientMessage::SessionClose);
         }
         self.die(error, shared);

@@ -86,7 +86,7 @@ const MAX_CHUNK_BYTES: usize = 64 << 20;
 
 fn joiner(columns: &[ColumnMetaData], max_bytes: usize) -> Result<ChunkJoiner, Error> {
     let kinds = columns.iter().map(|column| {
-        let kind = BlockKind::of_types(column.r#type(), column.original_type());
+        let kind = BlockKind::of_types(column.r#type, column.original_type);
         kind.ok_or_else(|| Error::protocol("a chunk of a type that chunks cannot hold"))
     });
     let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
@@ -190,7 +190,7 @@ mod tests {
         for _ in 0..90 {
             assert!(joined.step().expect("a row"));
             let cell = reader.row(joined.row()).expect("a row").cell(0).expect("a cell");
-            let value = cell.value(columns[0].r#type(), columns[0].original_type());
+            let value = cell.value(columns[0].r#type, columns[0].original_type);
             assert_eq!(value, Ok(Value::Bytes(&text)));
         }
         assert!(joined.is_empty());

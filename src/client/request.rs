@@ -10,7 +10,7 @@ use crate::codec::message::ClientMessage;
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
 use crate::codec::proto::tso::AutoSp;
-use crate::codec::proto::tso::auto_sp::Operation;
+use crate::codec::proto::tso::Operation;
 use crate::codec::proto::value::Scalar;
 
 /// Request to a session: a statement, a plan or a savepoint.
@@ -88,7 +88,7 @@ impl Request {
 
     /// Creates an action on a savepoint.
     pub fn savepoint(operation: Operation, name: impl Into<Vec<u8>>) -> Self {
-        let savepoint = AutoSp { op: operation.into(), sp_name: name.into(), ..AutoSp::default() };
+        let savepoint = AutoSp { op: operation, sp_name: name.into(), ..AutoSp::default() };
         Self { body: Body::Savepoint(savepoint), cached: false, timeout: None }
     }
 

@@ -97,8 +97,8 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn new(asked: Asked, message: ClientMessage) -> Self {
         let chunks = match &message {
-            ClientMessage::ExecSql(sql) => sql.chunk_result(),
-            ClientMessage::ExecPlan(plan) => plan.chunk_result(),
+            ClientMessage::ExecSql(sql) => sql.chunk_result.unwrap_or_default(),
+            ClientMessage::ExecPlan(plan) => plan.chunk_result.unwrap_or_default(),
             _ => false,
         };
         Self {

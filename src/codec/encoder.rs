@@ -55,7 +55,7 @@ pub use row::RowWriter;
 use crate::codec::error::EncodeError;
 use crate::codec::frame::Dialect;
 use crate::codec::message::{ServerKind, ServerMessage};
-use crate::codec::proto::generic::error_reply::Severity;
+use crate::codec::proto::generic::Severity;
 use crate::codec::wire::Word;
 
 /// Extent of the description of columns.

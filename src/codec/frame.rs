@@ -53,7 +53,7 @@
 //!     decoder.feed(piece);
 //!     while let Some(frame) = decoder.next_frame()? {
 //!         match frame.client_message(&limits)? {
-//!             ClientMessage::ExecSql(sql) => assert_eq!(sql.stmt(), b"select 1"),
+//!             ClientMessage::ExecSql(sql) => assert_eq!(sql.stmt.as_deref(), Some(&b"select 1"[..])),
 //!             other => unreachable!("{other:?}"),
 //!         }
 //!     }

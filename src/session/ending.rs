@@ -3,7 +3,7 @@
 use super::error::{SessionError, put_error};
 use crate::codec::encoder::Encoder;
 use crate::codec::message::Notice;
-use crate::codec::proto::notice::warning::Level;
+use crate::codec::proto::notice::Level;
 
 /// End of another server's answer, passed on at the end of a [`Relay`](super::Relay).
 ///

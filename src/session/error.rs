@@ -9,7 +9,7 @@ use crate::codec::encoder::Encoder;
 use crate::codec::error::{EncodeError, GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
 use crate::codec::message::{PlanError, ScalarError};
 use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::generic::error_reply::Severity;
+use crate::codec::proto::generic::Severity;
 use crate::codec::value::ValueError;
 use crate::stats::Counter;
 
@@ -121,7 +121,10 @@ impl From<ErrorReply> for SessionError {
     /// A state that does not have five characters becomes HY000.
     fn from(reply: ErrorReply) -> Self {
         let state = reply.sql_state.as_slice().try_into().unwrap_or(*GENERAL_STATE);
-        Self { severity: reply.severity(), ..Self::new(reply.code, &state, reply.msg) }
+        Self {
+            severity: reply.severity.unwrap_or_default(),
+            ..Self::new(reply.code, &state, reply.msg)
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::codec::frame::{Frame, HeaderError};
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientKind, ClientMessage, ServerMessage};
 use crate::codec::proto::connection::{Capabilities, Capability};
-use crate::codec::proto::session::{KillSession, kill_session};
+use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::value::Scalar;
 use crate::net::{Close, Input};
 use crate::runtime::log_some;
@@ -419,7 +419,7 @@ impl<S: Service> Reader<S> {
             let text = "kill names another session; the header counts";
             log_some!(conn.group(), Kill, DEBUG, debug, id, named, text);
         }
-        let ends_session = kill.r#type == kill_session::Type::Connection as i32;
+        let ends_session = kill.r#type == KillSessionType::Connection;
         // A client kills a request after it got something or waited. A kill in the same write as
         // the request, or of an unused session, is a glitch.
         let is_early =
@@ -435,7 +435,7 @@ impl<S: Service> Reader<S> {
             session.cancel(CancelReason::Query)
         };
         if hit && conn.config().enable_kill_log {
-            let (session, kind) = (session.id, kill.r#type);
+            let (session, kind) = (session.id, kill.r#type as i32);
             log_some!(conn.group(), Kill, INFO, info, %session, kind, "kill");
         }
     }

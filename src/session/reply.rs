@@ -12,7 +12,7 @@ use super::reply_state::{Deferral, Feed, NO_COLUMNS, Outcome, Pulled, ReplyForm,
 use super::row::{Row, RowSource};
 use super::session_shared::SessionShared;
 use crate::codec::chunk::{BlockKind, ChunkWriter};
-use crate::codec::proto::notice::warning::Level;
+use crate::codec::proto::notice::Level;
 use crate::codec::row::Column;
 use crate::runtime::Usage;
 use crate::stats::Counter;

@@ -53,8 +53,8 @@ impl ReplyForm {
 
     /// Form of the reply to a statement or plan. `token` is its credit in KiB; -1 means no limit.
     pub(super) fn of(
-        compact: bool,
-        chunks: bool,
+        compact: Option<bool>,
+        chunks: Option<bool>,
         token: Option<i32>,
     ) -> Result<Self, SessionError> {
         let credit = match token {
@@ -62,7 +62,8 @@ impl ReplyForm {
             Some(kilobytes @ 0..) => Some(Credit::new(i64::from(kilobytes) * 1024)),
             Some(_) => return Err(SessionError::unsupported("Invalid Token")),
         };
-        let metadata = if compact { Metadata::Compact } else { Metadata::Full };
+        let metadata = if compact == Some(true) { Metadata::Compact } else { Metadata::Full };
+        let chunks = chunks.unwrap_or_default();
         Ok(Self { metadata, chunks, credit, plain: false })
     }
 }

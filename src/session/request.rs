@@ -3,7 +3,7 @@
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
 use crate::codec::proto::tso::AutoSp;
-use crate::codec::proto::tso::auto_sp::Operation;
+use crate::codec::proto::tso::Operation;
 use crate::codec::proto::value::{Any, Scalar};
 
 /// Request of a client to a session.
@@ -64,7 +64,7 @@ impl<'a> Sql<'a> {
         Timestamps {
             snapshot: message.snapshot_seq,
             commit: message.commit_seq,
-            current_snapshot: message.use_cts_transaction(),
+            current_snapshot: message.use_cts_transaction.unwrap_or_default(),
         }
     }
 
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
         Timestamps {
             snapshot: message.snapshot_seq,
             commit: message.commit_seq,
-            current_snapshot: message.use_cts_transaction(),
+            current_snapshot: message.use_cts_transaction.unwrap_or_default(),
         }
     }
 
@@ -159,13 +159,13 @@ pub enum SavepointAction {
 }
 
 impl<'a> Savepoint<'a> {
-    pub(super) fn new(message: &'a AutoSp) -> Option<Self> {
-        let action = match Operation::try_from(message.op).ok()? {
+    pub(super) const fn new(message: &'a AutoSp) -> Self {
+        let action = match message.op {
             Operation::Set => SavepointAction::Set,
             Operation::Release => SavepointAction::Release,
             Operation::Rollback => SavepointAction::RollBack,
         };
-        Some(Self { action, message })
+        Self { action, message }
     }
 
     /// The action.

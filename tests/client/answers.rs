@@ -9,7 +9,7 @@ use epoll_group::client::{Client, Error, ErrorKind, Fate, Options, Request, Sess
 use epoll_group::codec::encoder::Encoder;
 use epoll_group::codec::message::{Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::notice::Warning;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;

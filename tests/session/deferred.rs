@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Deferred, Reply, Row, SessionError};
 use epoll_group::stats::Counter;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use epoll_group::codec::frame::{Dialect, Header};
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::session::kill_session::Type;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::session::KillSessionType;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::stats::Counter;
 use lab::abuse::frames::nested_values;
 use lab::engine::{Fixture, config, finish_with};
@@ -36,7 +36,7 @@ fn cases() -> Vec<Case> {
         // The open session excuses two glitches.
         ("requests to nobody", vec![(9, execute("one")); 5], 3),
         ("closes of nobody", vec![(9, ClientMessage::SessionClose); 5], 3),
-        ("kills of nobody", vec![kill_of(9, Type::Query); 5], 3),
+        ("kills of nobody", vec![kill_of(9, KillSessionType::Query); 5], 3),
         ("offers to nobody", vec![(9, offer(1)); 5], 3),
         ("offers to sessions that have ended", vec![(AUTO | 9, offer(1)); 5], 3),
         ("offers where nothing runs", vec![(2, offer(1)); 5], 3),
@@ -47,12 +47,20 @@ fn cases() -> Vec<Case> {
         ("the time without a session", vec![(AUTO | 9, timestamps(1)); 5], 5),
         ("a login behind the login", vec![(0, login_start()); 5], 5),
         ("closed unused", vec![(2, ClientMessage::SessionClose)], 1),
-        ("killed unused", vec![kill_of(2, Type::Connection)], 1),
-        ("killed with what it was asked", vec![(2, execute("one")), kill_of(2, Type::Query)], 1),
-        ("killed with its first time", vec![(2, timestamps(1)), kill_of(2, Type::Connection)], 1),
+        ("killed unused", vec![kill_of(2, KillSessionType::Connection)], 1),
+        (
+            "killed with what it was asked",
+            vec![(2, execute("one")), kill_of(2, KillSessionType::Query)],
+            1,
+        ),
+        (
+            "killed with its first time",
+            vec![(2, timestamps(1)), kill_of(2, KillSessionType::Connection)],
+            1,
+        ),
         ("the time, and closed", vec![(2, timestamps(1)), (2, ClientMessage::SessionClose)], 0),
         ("used and closed", vec![(2, execute("one")), (2, ClientMessage::SessionClose)], 0),
-        ("idle and killed", vec![kill_of(2, Type::Query); 5], 0),
+        ("idle and killed", vec![kill_of(2, KillSessionType::Query); 5], 0),
         ("probes", vec![(0, ClientMessage::CapabilitiesGet); 50], 0),
         ("errors of the service", vec![(2, execute("no such word")); 20], 0),
         ("expectations that fail", vec![(2, ClientMessage::ExpectClose); 20], 0),

@@ -1,7 +1,7 @@
 //! Requests that are interrupted, sessions that are killed or closed, and their successors.
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::session::KillSessionType;
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
@@ -63,7 +63,7 @@ fn what_is_killed_in_the_same_write_is_not_begun() {
         rest();
         for session in 2..102 {
             client.queue(session, &execute("one"));
-            client.queue(session, &kill(session, Type::Query));
+            client.queue(session, &kill(session, KillSessionType::Query));
         }
         client.flush();
         for session in 2..102 {
@@ -73,7 +73,7 @@ fn what_is_killed_in_the_same_write_is_not_begun() {
     rest();
     for session in 2..102 {
         client.queue(session, &execute("one"));
-        client.queue(session, &kill(session, Type::Connection));
+        client.queue(session, &kill(session, KillSessionType::Connection));
     }
     client.flush();
     for session in 2..102 {
@@ -215,7 +215,7 @@ fn a_burst_of_interrupts_costs_one_outcome_each() {
     for _ in 0..often(300) {
         for _ in 0..5 {
             client.queue(2, &execute("echo x"));
-            client.queue(2, &kill(2, Type::Query));
+            client.queue(2, &kill(2, KillSessionType::Query));
         }
         client.flush();
         for _ in 0..5 {
@@ -312,9 +312,9 @@ fn a_kill_ends_the_session_of_its_header_whatever_it_names() {
         client.send_sql(session, query("gate a"));
     }
     server.control.wait_at("a", 2);
-    client.send(2, &kill(3, Type::Query));
+    client.send(2, &kill(3, KillSessionType::Query));
     assert_eq!(client.reply(2).failure().code, 1317);
-    let ticket = client.send(2, &kill(3, Type::Connection)).expect("answered");
+    let ticket = client.send(2, &kill(3, KillSessionType::Connection)).expect("answered");
     assert_eq!(client.reply_to(ticket).failure(), killed());
     server.control.open("a");
     client.reply(3).one();

@@ -8,7 +8,7 @@ use std::time::Instant;
 use epoll_group::Runtime;
 use epoll_group::codec::auth;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::session::KillSessionType;
 use epoll_group::stats::Counter;
 use lab::child::in_child;
 use lab::engine::{Fixture, PASSWORD, config};
@@ -93,7 +93,7 @@ fn kill_many(client: &mut Client, count: u64) {
     for session in 2..2 + count {
         client.queue(session, &ClientMessage::SessionNew);
         client.queue(session, &ClientMessage::ExecSql(query("one")));
-        client.queue(session, &kill(session, Type::Connection));
+        client.queue(session, &kill(session, KillSessionType::Connection));
     }
     client.flush();
     client.probe();

@@ -6,8 +6,8 @@ use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::proto::expect::Open;
 use epoll_group::codec::proto::plan::ExecPlan;
-use epoll_group::codec::proto::session::kill_session::Type;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::session::KillSessionType;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::stats::Counter;
 use lab::abuse::frames::frame;
 use lab::engine::{Fixture, config};
@@ -109,8 +109,8 @@ fn messages() -> Vec<(String, u8, Vec<u8>)> {
         ("EXEC_SQL", ClientMessage::ExecSql(query("one"))),
         ("PREPARE_EXECUTE", ClientMessage::PrepareExecute(Default::default())),
         ("SESS_NEW", ClientMessage::SessionNew),
-        ("SESS_KILL_QUERY", kill(2, Type::Query)),
-        ("SESS_KILL_CONN", kill(2, Type::Connection)),
+        ("SESS_KILL_QUERY", kill(2, KillSessionType::Query)),
+        ("SESS_KILL_CONN", kill(2, KillSessionType::Connection)),
         ("TOKEN_OFFER", offer(1)),
         ("GET_TSO", timestamps(1)),
         ("AUTO_SP", savepoint(Operation::Set, "a")),

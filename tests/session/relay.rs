@@ -8,9 +8,9 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use epoll_group::codec::message::ServerKind;
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 use epoll_group::stats::Counter;
@@ -75,7 +75,10 @@ fn the_ending_says_what_the_other_server_said() {
 
     let whole = [meta(), vec![row(1, "x"), Piece::End(ending.clone())]].concat();
     let done = reply(&mut client, whole).good().fetch_done.expect("there was a result");
-    assert_eq!((done.examined_row_count(), done.chosen_index()), (100, &b"PRIMARY"[..]));
+    assert_eq!(
+        (done.examined_row_count, done.chosen_index.as_deref()),
+        (Some(100), Some(&b"PRIMARY"[..]))
+    );
 
     // An error, behind rows and with warnings, or alone.
     let error = SessionError::new(1062, b"23000", "Duplicate entry");

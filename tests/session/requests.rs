@@ -4,10 +4,10 @@
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, PlanType};
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::tso::AutoSp;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
@@ -34,8 +34,7 @@ fn an_error_repeats_until_a_request_does_not_care() {
         client.send_sql(2, chained(sql));
     }
     let reset_error = Some(false);
-    let chained_savepoint =
-        |op: Operation| AutoSp { op: op.into(), sp_name: b"a".to_vec(), reset_error };
+    let chained_savepoint = |op: Operation| AutoSp { op, sp_name: b"a".to_vec(), reset_error };
     client.send(2, &ClientMessage::AutoSavepoint(chained_savepoint(Operation::Set)));
     client.send_sql(2, update("affect 1"));
     client.send_sql(2, chained("one"));
@@ -241,7 +240,7 @@ fn accounts_do_not_see_what_others_have_kept() {
     assert_eq!(client.run(2, known.clone()).one().text(), Some("text of root, too"));
     assert_eq!(thief.run(2, known).one().text(), Some("text of other"));
     // The same holds for plans.
-    let template = AnyPlan { plan_type: 8, ..AnyPlan::default() };
+    let template = AnyPlan { plan_type: PlanType::RangeScan, ..AnyPlan::default() };
     client.run_plan_cached(2, plan(template.clone(), [])).good();
     let stolen = plan(template.clone(), []).cached(plan_digest(&template));
     let failure = thief.run_plan(2, stolen).failure();
@@ -257,7 +256,7 @@ fn what_has_no_room_in_the_cache_leaves_it_and_is_counted() {
     }
     for number in 1_u64..=130 {
         let plan_digest = Some(number.to_le_bytes().to_vec());
-        let template = AnyPlan { plan_type: 8, ..AnyPlan::default() };
+        let template = AnyPlan { plan_type: PlanType::RangeScan, ..AnyPlan::default() };
         client.run_plan(2, ExecPlan { plan_digest, ..plan(template, []) }).good();
     }
     let evicted = [Counter::SqlEvict, Counter::PlanEvict].map(|counter| server.count(counter));
@@ -286,7 +285,7 @@ fn a_text_that_came_under_the_digest_of_another_is_run_by_nobody_else() {
 fn plans_run_with_their_parameters_and_are_kept() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
-    let template = AnyPlan { plan_type: 8, ..AnyPlan::default() };
+    let template = AnyPlan { plan_type: PlanType::RangeScan, ..AnyPlan::default() };
     for round in 0..3 {
         let parameters = (0..round).map(|_| Scalar::unsigned(1));
         let reply = client.run_plan_cached(2, plan(template.clone(), parameters)).good();

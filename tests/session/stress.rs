@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::session::KillSessionType;
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::stats::Counter;
 use lab::engine::{Control, Fixture, config, finish_with};
 use lab::random::{Random, seed};
@@ -124,7 +124,7 @@ impl Actor {
             33 => self.ask(session, &timestamps(3), Expected::Fine),
             34 => self.ask(session, &ClientMessage::CapabilitiesGet, Expected::Fine),
             35 => self.interrupt(session),
-            36 => self.end(session, &kill(session, Type::Connection)),
+            36 => self.end(session, &kill(session, KillSessionType::Connection)),
             37 => self.end(session, &ClientMessage::SessionClose),
             38 => {
                 let statement = ClientMessage::ExecSql(update("panic"));
@@ -149,7 +149,7 @@ impl Actor {
             asked.iter_mut().for_each(|(_, expected)| *expected = Expected::Anything);
         }
         self.spoilt.insert(session);
-        self.client.queue(session, &kill(session, Type::Query));
+        self.client.queue(session, &kill(session, KillSessionType::Query));
         // Takes the replies first, so that the kill cannot hit a later request.
         self.take(session);
         // The kill may have hit the unlock, so it is sent again.

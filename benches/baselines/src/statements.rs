@@ -16,9 +16,9 @@ use epoll_group::codec::frame::Frame;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::proto::connection::{Capabilities, Capability};
-use epoll_group::codec::proto::generic::error_reply::Severity;
+use epoll_group::codec::proto::generic::Severity;
 use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
-use epoll_group::codec::proto::value::{Any, Scalar, any};
+use epoll_group::codec::proto::value::{Any, AnyType, Scalar};
 use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
@@ -208,7 +208,7 @@ fn asked(id: u64, message: ClientMessage, out: &mut Encoder<'_>) -> io::Result<O
         ClientMessage::SessionNew if id & AUTO_COMMIT == 0 => return Ok(Some(Request::Open)),
         ClientMessage::SessionClose => return Ok(Some(Request::Close)),
         ClientMessage::ExecSql(statement) => {
-            let metadata = match statement.compact_metadata() {
+            let metadata = match statement.compact_metadata.unwrap_or_default() {
                 true => Metadata::Compact,
                 false => Metadata::Full,
             };
@@ -236,11 +236,8 @@ fn refuse(out: &mut Encoder<'_>, severity: Severity, code: u32, text: &str) -> i
 }
 
 fn capabilities() -> ServerMessage {
-    let value = Any {
-        r#type: any::Type::Scalar.into(),
-        scalar: Some(Scalar::unsigned(1)),
-        ..Any::default()
-    };
+    let value =
+        Any { r#type: AnyType::Scalar, scalar: Some(Scalar::unsigned(1)), ..Any::default() };
     let capabilities = vec![Capability { name: b"polarx_rpc".to_vec(), value }];
     ServerMessage::Capabilities(Capabilities { capabilities })
 }

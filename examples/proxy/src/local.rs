@@ -1,7 +1,7 @@
 //! Answers that the proxy gives without a data node.
 #![forbid(unsafe_code)]
 
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, SessionError};
 

@@ -9,8 +9,8 @@ use epoll_group::client;
 use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::proto::plan::ExecPlan;
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
-use epoll_group::codec::proto::value::{Any, any, scalar};
+use epoll_group::codec::proto::tso::Operation;
+use epoll_group::codec::proto::value::{Any, AnyType, ScalarType};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Plan, Reply, Request, Savepoint, SavepointAction,
     Service, SessionError, SessionId, Sql,
@@ -169,11 +169,9 @@ fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
 /// without it.
 fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
     let is_name = |argument: &Any| {
-        argument.r#type != i32::from(any::Type::Scalar)
+        argument.r#type != AnyType::Scalar
             || argument.scalar.as_ref().is_none_or(|scalar| {
-                let kind = scalar.r#type;
-                kind == i32::from(scalar::Type::VIdentifier)
-                    || kind == i32::from(scalar::Type::VPlaceholder)
+                matches!(scalar.r#type, ScalarType::VIdentifier | ScalarType::VPlaceholder)
             })
     };
     if message.args.iter().any(is_name) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use epoll_group::client::{Options, Request};
 use epoll_group::codec::proto::expect::Open;
 use epoll_group::codec::proto::plan::AnyPlan;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::internal::simulated::{Asking, Client, socket_pair};
 use epoll_group::net::Address;

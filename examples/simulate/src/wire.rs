@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::proto::generic::error_reply::Severity;
+use epoll_group::codec::proto::generic::Severity;
 
 use super::scene::Scene;
 use super::time::Outlet;
@@ -230,7 +230,7 @@ impl Tap {
             };
             let session = frame.session();
             match frame.server_message(&Limits::default()) {
-                Ok(ServerMessage::Error(error)) if error.severity() == Severity::Fatal => {
+                Ok(ServerMessage::Error(error)) if error.severity == Some(Severity::Fatal) => {
                     self.dead.insert(session);
                 }
                 Ok(ServerMessage::Error(_)) => {}

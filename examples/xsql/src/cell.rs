@@ -48,7 +48,7 @@ pub(crate) fn heading(column: &ColumnMetaData, place: usize) -> Heading {
         _ => format!("column {}", place + 1),
     };
     let is_number = matches!(
-        column.r#type(),
+        column.r#type,
         FieldType::Sint
             | FieldType::Uint
             | FieldType::Bit

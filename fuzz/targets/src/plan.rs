@@ -9,7 +9,7 @@
 use arbitrary::{Result, Unstructured};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientKind, ClientMessage, ExprNode, Node, PlanError};
-use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::AggrType;
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
 use epoll_group::codec::proto::value::Scalar;
 

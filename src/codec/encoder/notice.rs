@@ -11,9 +11,7 @@
 use super::Encoder;
 use crate::codec::error::EncodeError;
 use crate::codec::message::{Notice, ServerKind, ServerMessage};
-use crate::codec::proto::notice::Warning;
-use crate::codec::proto::notice::session_state_changed::Parameter;
-use crate::codec::proto::notice::warning::Level;
+use crate::codec::proto::notice::{Level, Parameter, Warning};
 use crate::codec::wire::{Word, varint_bytes};
 
 impl Encoder<'_> {
@@ -44,7 +42,7 @@ impl Encoder<'_> {
         text: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<(), EncodeError> {
         let msg = text.as_ref().to_vec();
-        self.notice(&Notice::Warning(Warning { level: Some(level.into()), code, msg }))
+        self.notice(&Notice::Warning(Warning { level: Some(level), code, msg }))
     }
 
     fn notice(&mut self, notice: &Notice) -> Result<(), EncodeError> {

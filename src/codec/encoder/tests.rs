@@ -15,8 +15,8 @@ use prost::Message;
 use super::*;
 use crate::codec::encoder::PagePool;
 use crate::codec::frame::Dialect;
-use crate::codec::proto::notice::session_state_changed::Parameter;
-use crate::codec::proto::notice::{SessionStateChanged, Warning, frame, warning};
+use crate::codec::proto::Enumeration;
+use crate::codec::proto::notice::{Level, Parameter, SessionStateChanged, Warning};
 use crate::codec::proto::resultset::{
     Chunk, ColumnMetaDataCompatible, FetchDone, FieldType, OriginalType, Row, TokenDone,
 };
@@ -86,7 +86,7 @@ fn the_older_dialect_has_its_header_and_its_metadata() {
     Encoder::with_dialect(&mut buffer, Dialect::Galaxy { version: 0 }, 2).column(&column).unwrap();
     let frame = buffer.to_vec();
     let message = ColumnMetaDataCompatible {
-        r#type: FieldType::Decimal.into(),
+        r#type: FieldType::Decimal,
         name: Some(b"price".to_vec()),
         original_name: Some(vec![]),
         table: Some(b"t".to_vec()),
@@ -98,7 +98,7 @@ fn the_older_dialect_has_its_header_and_its_metadata() {
         length: Some(12),
         flags: Some(16),
         content_type: None,
-        original_type: OriginalType::MysqlTypeNewdecimal.into(),
+        original_type: OriginalType::MysqlTypeNewdecimal,
     };
     assert_eq!(frame.get(14..), Some(&message.encode_to_vec()[..]));
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_row_that_fails_or_panics_half_way_leaves_nothing() {
     });
     let row = Row { field: vec![vec![2]] };
     let error = generic::ErrorReply {
-        severity: Some(1),
+        severity: Some(Severity::Fatal),
         code: 8001,
         msg: b"Session unexpected killed.".to_vec(),
         sql_state: b"HY000".to_vec(),
@@ -175,14 +175,14 @@ fn a_row_that_fails_or_panics_half_way_leaves_nothing() {
 #[test]
 fn frames_of_one_shape_are_what_prost_writes() {
     for number in [0, 1, 127, 128, u64::from(u32::MAX), u64::MAX] {
-        let local = Some(frame::Scope::Local.into());
+        let local = Some(notice::Scope::Local);
         let state = |param: Parameter| {
             let scalar = value::Scalar {
-                r#type: value::scalar::Type::VUint.into(),
+                r#type: value::ScalarType::VUint,
                 v_unsigned_int: Some(number),
                 ..Default::default()
             };
-            let payload = SessionStateChanged { param: param.into(), value: Some(scalar) };
+            let payload = SessionStateChanged { param, value: Some(scalar) };
             let payload = Some(payload.encode_to_vec());
             framed(11, &notice::Frame { r#type: 3, scope: local, payload })
         };
@@ -245,7 +245,7 @@ proptest! {
     fn texts_beside_the_rows_are_what_prost_writes(
         text in prop::collection::vec(any::<u8>(), 0..300), code: u32, rows: u64, level in 1..=3_i32,
     ) {
-        let level = warning::Level::try_from(level).unwrap();
+        let level = Level::from_number(level).unwrap();
         let bytes = written(|out| {
             out.error(Severity::Error, code, b"42000", &text).unwrap();
             out.warning(level, code, &text).unwrap();
@@ -254,17 +254,17 @@ proptest! {
             out.frame(21, &[&[0x08, 1, 0x12], &[0]]).unwrap();
         });
         let error = generic::ErrorReply {
-            severity: Some(0), code, msg: text.clone(), sql_state: b"42000".to_vec(),
+            severity: Some(Severity::Error), code, msg: text.clone(), sql_state: b"42000".to_vec(),
         };
-        let warning = Warning { level: Some(level.into()), code, msg: text.clone() };
-        let local = Some(frame::Scope::Local.into());
+        let warning = Warning { level: Some(level), code, msg: text.clone() };
+        let local = Some(notice::Scope::Local);
         let scalar = value::Scalar {
-            r#type: value::scalar::Type::VString.into(),
-            v_string: Some(value::scalar::String { value: text.clone(), collation: None }),
+            r#type: value::ScalarType::VString,
+            v_string: Some(value::ScalarString { value: text.clone(), collation: None }),
             ..Default::default()
         };
         let state = SessionStateChanged {
-            param: Parameter::ProducedMessage.into(), value: Some(scalar),
+            param: Parameter::ProducedMessage, value: Some(scalar),
         };
         let expected = [
             framed(1, &error),

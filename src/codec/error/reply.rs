@@ -4,8 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::codec::error::Scope;
-use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::generic::error_reply::Severity;
+use crate::codec::proto::generic::{ErrorReply, Severity};
 
 /// Numbers of errors that belong to the protocol and its server, not to a statement. All others
 /// are MySQL's, passed on unchanged.
@@ -55,7 +54,7 @@ impl ErrorReply {
     }
 
     fn with(severity: Severity, code: u32, sql_state: &[u8; 5], msg: Vec<u8>) -> Self {
-        Self { severity: Some(severity.into()), code, msg, sql_state: sql_state.to_vec() }
+        Self { severity: Some(severity), code, msg, sql_state: sql_state.to_vec() }
     }
 
     /// Returns true if the digest of the request is not in the server's cache. Then the client
@@ -71,7 +70,7 @@ impl ErrorReply {
     /// of frames sees that session in their header.
     #[must_use]
     pub fn scope(&self) -> Scope {
-        match self.severity() {
+        match self.severity.unwrap_or_default() {
             Severity::Error => Scope::Request,
             Severity::Fatal => Scope::Session,
         }
@@ -80,7 +79,7 @@ impl ErrorReply {
 
 impl fmt::Display for ErrorReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = match self.severity() {
+        let severity = match self.severity.unwrap_or_default() {
             Severity::Error => "error",
             Severity::Fatal => "fatal error",
         };

@@ -1,9 +1,7 @@
 //! Expect blocks: requests that run only if all earlier requests of the block succeeded. Only the
 //! older server line knows them; the engine of today has `reset_error` in the requests instead.
 
-use crate::codec::proto::expect::Open;
-use crate::codec::proto::expect::open::condition::ConditionOperation;
-use crate::codec::proto::expect::open::{Condition, CtxOperation};
+use crate::codec::proto::expect::{Condition, ConditionOperation, CtxOperation, Open};
 
 /// Number of the condition "no error so far", the only condition that clients use.
 const NO_ERROR: u32 = 1;
@@ -19,7 +17,7 @@ impl Open {
     /// Returns true if the block starts from the conditions of the block around it.
     #[must_use]
     pub fn inherits(&self) -> bool {
-        self.op() == CtxOperation::ExpectCtxCopyPrev
+        self.op.unwrap_or_default() == CtxOperation::ExpectCtxCopyPrev
     }
 
     /// First condition that is not known.
@@ -34,7 +32,7 @@ impl Open {
     pub fn expects_no_error(&self, around: bool) -> bool {
         let mut known = self.cond.iter().filter(|condition| condition.condition_key == NO_ERROR);
         match known.next_back() {
-            Some(last) => last.op() == ConditionOperation::ExpectOpSet,
+            Some(last) => last.op.unwrap_or_default() == ConditionOperation::ExpectOpSet,
             None => around && self.inherits(),
         }
     }
@@ -57,13 +55,13 @@ mod tests {
         let change = |key, op: ConditionOperation| Condition {
             condition_key: key,
             condition_value: None,
-            op: Some(op.into()),
+            op: Some(op),
         };
         assert!(Open::no_error().expects_no_error(false));
         let copies = Open::default();
         assert!(copies.inherits() && copies.expects_no_error(true));
         assert!(!copies.expects_no_error(false));
-        let empty = Open { op: Some(CtxOperation::ExpectCtxEmpty.into()), cond: Vec::new() };
+        let empty = Open { op: Some(CtxOperation::ExpectCtxEmpty), cond: Vec::new() };
         assert!(!empty.expects_no_error(true));
         let cond = vec![
             change(NO_ERROR, ConditionOperation::ExpectOpSet),

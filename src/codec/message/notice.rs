@@ -5,11 +5,16 @@ use prost::Message;
 use crate::codec::error::MessageError;
 use crate::codec::limits::Limits;
 use crate::codec::message::{ScalarValue, decode};
-use crate::codec::proto::notice::frame::{Scope, Type};
-use crate::codec::proto::notice::session_state_changed::Parameter;
-use crate::codec::proto::notice::{Frame, SessionStateChanged, SessionVariableChanged, Warning};
+use crate::codec::proto::notice::{
+    Frame, Parameter, Scope, SessionStateChanged, SessionVariableChanged, Warning,
+};
 use crate::codec::proto::schema;
 use crate::codec::proto::value::Scalar;
+
+/// Types of the payloads that are described.
+const WARNING: u32 = 1;
+const VARIABLE_CHANGED: u32 = 2;
+const STATE_CHANGED: u32 = 3;
 
 /// Content of a notice.
 ///
@@ -48,43 +53,32 @@ impl Notice {
     ///
     /// Those of [`ClientMessage::decode`](crate::codec::message::ClientMessage::decode), for the payload.
     pub fn read(frame: &Frame, limits: &Limits) -> Result<Self, MessageError> {
-        let payload = frame.payload();
-        let kind = i32::try_from(frame.r#type).ok().and_then(|kind| Type::try_from(kind).ok());
-        match kind {
-            Some(Type::Warning) => {
-                decode(payload, &schema::NOTICE_WARNING, limits).map(Self::Warning)
-            }
-            Some(Type::SessionVariableChanged) => {
-                decode(payload, &schema::NOTICE_SESSION_VARIABLE_CHANGED, limits)
-                    .map(Self::VariableChanged)
-            }
-            Some(Type::SessionStateChanged) => {
+        let payload = frame.payload.as_deref().unwrap_or_default();
+        match frame.r#type {
+            WARNING => decode(payload, &schema::NOTICE_WARNING, limits).map(Self::Warning),
+            VARIABLE_CHANGED => decode(payload, &schema::NOTICE_SESSION_VARIABLE_CHANGED, limits)
+                .map(Self::VariableChanged),
+            STATE_CHANGED => {
                 decode(payload, &schema::NOTICE_SESSION_STATE_CHANGED, limits).map(Self::state)
             }
-            _ => Ok(Self::Other(frame.r#type, payload.to_vec())),
+            kind => Ok(Self::Other(kind, payload.to_vec())),
         }
     }
 
     fn state(state: SessionStateChanged) -> Self {
         let value = state.value.as_ref().and_then(|value| value.value().ok());
-        match (Parameter::try_from(state.param), value) {
-            (Ok(Parameter::GeneratedInsertId), Some(ScalarValue::Unsigned(id))) => {
-                Self::InsertId(id)
-            }
-            (Ok(Parameter::RowsAffected), Some(ScalarValue::Unsigned(rows))) => {
+        match (state.param, value) {
+            (Parameter::GeneratedInsertId, Some(ScalarValue::Unsigned(id))) => Self::InsertId(id),
+            (Parameter::RowsAffected, Some(ScalarValue::Unsigned(rows))) => {
                 Self::RowsAffected(rows)
             }
-            (Ok(Parameter::RowsFound), Some(ScalarValue::Unsigned(rows))) => Self::RowsFound(rows),
-            (Ok(Parameter::RowsMatched), Some(ScalarValue::Unsigned(rows))) => {
-                Self::RowsMatched(rows)
-            }
-            (Ok(Parameter::ProducedMessage), Some(ScalarValue::String(text, None))) => {
+            (Parameter::RowsFound, Some(ScalarValue::Unsigned(rows))) => Self::RowsFound(rows),
+            (Parameter::RowsMatched, Some(ScalarValue::Unsigned(rows))) => Self::RowsMatched(rows),
+            (Parameter::ProducedMessage, Some(ScalarValue::String(text, None))) => {
                 Self::Produced(text.to_vec())
             }
-            (Ok(Parameter::ClientIdAssigned), Some(ScalarValue::Unsigned(id))) => {
-                Self::ClientId(id)
-            }
-            (Ok(Parameter::ExtraServerState), Some(ScalarValue::Unsigned(bits))) => {
+            (Parameter::ClientIdAssigned, Some(ScalarValue::Unsigned(id))) => Self::ClientId(id),
+            (Parameter::ExtraServerState, Some(ScalarValue::Unsigned(bits))) => {
                 Self::ServerState(bits)
             }
             _ => Self::StateChanged(state),
@@ -96,16 +90,14 @@ impl Notice {
     #[must_use]
     pub fn to_frame(&self) -> Frame {
         let state = |param: Parameter, value| {
-            let state = SessionStateChanged { param: param.into(), value: Some(value) };
-            (Type::SessionStateChanged as u32, state.encode_to_vec())
+            let state = SessionStateChanged { param, value: Some(value) };
+            (STATE_CHANGED, state.encode_to_vec())
         };
         let number = |param, value: &u64| state(param, Scalar::unsigned(*value));
         let (kind, payload) = match self {
-            Self::Warning(warning) => (Type::Warning as u32, warning.encode_to_vec()),
-            Self::VariableChanged(changed) => {
-                (Type::SessionVariableChanged as u32, changed.encode_to_vec())
-            }
-            Self::StateChanged(state) => (Type::SessionStateChanged as u32, state.encode_to_vec()),
+            Self::Warning(warning) => (WARNING, warning.encode_to_vec()),
+            Self::VariableChanged(changed) => (VARIABLE_CHANGED, changed.encode_to_vec()),
+            Self::StateChanged(state) => (STATE_CHANGED, state.encode_to_vec()),
             Self::InsertId(id) => number(Parameter::GeneratedInsertId, id),
             Self::RowsAffected(rows) => number(Parameter::RowsAffected, rows),
             Self::RowsFound(rows) => number(Parameter::RowsFound, rows),
@@ -121,7 +113,7 @@ impl Notice {
             Self::ServerState(_) | Self::Other(..) => Scope::Global,
             _ => Scope::Local,
         };
-        Frame { r#type: kind, scope: Some(scope.into()), payload: Some(payload) }
+        Frame { r#type: kind, scope: Some(scope), payload: Some(payload) }
     }
 }
 
@@ -130,6 +122,7 @@ impl Notice {
 mod tests {
     use super::*;
     use crate::codec::message::ServerMessage;
+    use crate::codec::proto::notice::Level;
 
     fn body(notice: &Notice) -> Vec<u8> {
         let mut body = Vec::new();
@@ -143,7 +136,8 @@ mod tests {
         assert_eq!(body(&Notice::RowsAffected(0)), rows);
         let id = b"\x08\x03\x10\x02\x1a\x09\x08\x03\x12\x05\x08\x02\x18\xac\x02";
         assert_eq!(body(&Notice::InsertId(300)), id);
-        let warning = Warning { level: Some(2), code: 1365, msg: "Division by 0".into() };
+        let warning =
+            Warning { level: Some(Level::Warning), code: 1365, msg: "Division by 0".into() };
         let bytes = b"\x08\x01\x10\x02\x1a\x14\x08\x02\x10\xd5\x0a\x1a\x0dDivision by 0";
         assert_eq!(body(&Notice::Warning(warning)), bytes);
     }
@@ -160,7 +154,7 @@ mod tests {
     #[test]
     fn what_is_made_reads_back() {
         let changed = SessionVariableChanged { param: "a".into(), value: Some(Scalar::signed(1)) };
-        let null = SessionStateChanged { param: 4, value: None };
+        let null = SessionStateChanged { param: Parameter::RowsAffected, value: None };
         for notice in [
             Notice::VariableChanged(changed),
             Notice::InsertId(u64::MAX),

@@ -8,14 +8,11 @@ use std::fmt;
 pub use expr::ExprNode;
 
 use crate::codec::error::Scope;
-use crate::codec::proto::plan::aggr::AggrType;
-use crate::codec::proto::plan::any_plan::PlanType;
 use crate::codec::proto::plan::{
-    Aggr, AnyPlan, ExecPlan, Expr, Filter, GetExpr, GetPlan, IndexInfo, KeyExpr, Project,
-    RangeScan, TableInfo, TableProject, TableScanPlan,
+    Aggr, AggrType, AnyPlan, ExecPlan, Expr, Filter, GetExpr, GetPlan, IndexInfo, KeyExpr,
+    PlanType, Project, RangeScan, TableInfo, TableProject, TableScanPlan,
 };
-use crate::codec::proto::value::Scalar;
-use crate::codec::proto::value::scalar::Type;
+use crate::codec::proto::value::{Scalar, ScalarType};
 
 /// Content of a node of a plan.
 ///
@@ -60,8 +57,7 @@ impl AnyPlan {
     ///
     /// [`PlanError::Node`] when the member that the type names is absent. The request ends.
     pub fn node(&self) -> Result<Node<'_>, PlanError> {
-        let kind = self.plan_type;
-        let node = match PlanType::try_from(kind).map_err(|_| PlanError::Node { kind })? {
+        let node = match self.plan_type {
             PlanType::Get => self.get_plan.as_ref().map(Node::Get),
             PlanType::TableScan => self.table_scan_plan.as_ref().map(Node::TableScan),
             PlanType::TableProject => self.table_project.as_deref().map(Node::TableProject),
@@ -70,7 +66,7 @@ impl AnyPlan {
             PlanType::RangeScan => self.range_scan.as_ref().map(Node::RangeScan),
             PlanType::Aggr => self.aggr.as_deref().map(Node::Aggregate),
         };
-        node.ok_or(PlanError::Node { kind })
+        node.ok_or(PlanError::Node { kind: self.plan_type as i32 })
     }
 
     /// Point reads by key. Servers use the first key alone.
@@ -136,17 +132,13 @@ impl AnyPlan {
     /// One value over all rows of this plan. The servers of today refuse it.
     #[must_use]
     pub fn aggregate(self, function: AggrType, name: Scalar, over: Expr) -> Self {
-        let node = Aggr {
-            sub_read_plan: Box::new(self),
-            r#type: function.into(),
-            field: name,
-            expr: over,
-        };
+        let node =
+            Aggr { sub_read_plan: Box::new(self), r#type: function, field: name, expr: over };
         Self { aggr: Some(Box::new(node)), ..Self::of(PlanType::Aggr) }
     }
 
     fn of(kind: PlanType) -> Self {
-        Self { plan_type: kind.into(), ..Self::default() }
+        Self { plan_type: kind, ..Self::default() }
     }
 }
 
@@ -182,8 +174,8 @@ impl ExecPlan {
     ///
     /// [`PlanError::Placeholder`] when there is no such parameter. The request ends.
     pub fn resolve<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a Scalar, PlanError> {
-        match (Type::try_from(scalar.r#type), scalar.v_position) {
-            (Ok(Type::VPlaceholder), Some(position)) => self.parameter(position),
+        match (scalar.r#type, scalar.v_position) {
+            (ScalarType::VPlaceholder, Some(position)) => self.parameter(position),
             _ => Ok(scalar),
         }
     }
@@ -197,7 +189,7 @@ impl ExecPlan {
     pub fn name<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a [u8], PlanError> {
         let scalar = self.resolve(scalar)?;
         let name = scalar.v_string.as_ref().or(scalar.v_identifier.as_ref());
-        name.map(|name| &*name.value).ok_or(PlanError::Name { kind: scalar.r#type })
+        name.map(|name| &*name.value).ok_or(PlanError::Name { kind: scalar.r#type as i32 })
     }
 
     fn parameter(&self, position: u32) -> Result<&Scalar, PlanError> {
@@ -211,12 +203,12 @@ impl ExecPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A node lacks the member that its type names, or the type is unknown.
+    /// A node lacks the member that its type names.
     Node {
         /// The type.
         kind: i32,
     },
-    /// An expression lacks the member that its type names, or the type is unknown.
+    /// An expression lacks the member that its type names.
     Expr {
         /// The type.
         kind: i32,
@@ -261,6 +253,8 @@ impl Error for PlanError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::proto::Enumeration;
+    use crate::codec::proto::plan::ExprType;
 
     #[test]
     fn placeholders_without_a_parameter_are_errors() {
@@ -275,11 +269,15 @@ mod tests {
 
     #[test]
     fn nodes_and_expressions_without_their_member_are_errors() {
-        for kind in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10] {
-            let plan = AnyPlan { plan_type: kind, ..AnyPlan::default() };
-            assert_eq!(plan.node(), Err(PlanError::Node { kind }));
-            let expr = Expr { r#type: kind, ..Expr::default() };
-            assert_eq!(expr.node(), Err(PlanError::Expr { kind }));
+        for number in 0..=10 {
+            if let Some(kind) = PlanType::from_number(number) {
+                let plan = AnyPlan { plan_type: kind, ..AnyPlan::default() };
+                assert_eq!(plan.node(), Err(PlanError::Node { kind: number }));
+            }
+            if let Some(kind) = ExprType::from_number(number) {
+                let expr = Expr { r#type: kind, ..Expr::default() };
+                assert_eq!(expr.node(), Err(PlanError::Expr { kind: number }));
+            }
         }
     }
 

@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fmt;
 
 use crate::codec::error::Scope;
-use crate::codec::proto::value::scalar::{Octets, String, Type};
-use crate::codec::proto::value::{Any, Array, Object, Scalar, any};
+use crate::codec::proto::value::{
+    Any, AnyType, Array, Object, Octets, Scalar, ScalarString, ScalarType,
+};
 
 /// Meaning of a scalar.
 ///
@@ -38,7 +39,7 @@ pub enum ScalarValue<'a> {
     RawString(&'a [u8]),
 }
 
-/// A scalar or an `Any` without the member that its type names, or with an unknown type.
+/// A scalar or an `Any` without the member that its type names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScalarError {
@@ -72,110 +73,111 @@ impl Scalar {
     ///
     /// [`ScalarError`] when the member that the type names is absent. The request ends.
     pub fn value(&self) -> Result<ScalarValue<'_>, ScalarError> {
-        let kind = self.r#type;
-        let value = match Type::try_from(kind).map_err(|_| ScalarError { kind })? {
-            Type::VSint => self.v_signed_int.map(ScalarValue::Signed),
-            Type::VUint => self.v_unsigned_int.map(ScalarValue::Unsigned),
-            Type::VNull => Some(ScalarValue::Null),
-            Type::VOctets => self.v_octets.as_ref().map(|o| ScalarValue::Octets(&o.value)),
-            Type::VDouble => self.v_double.map(ScalarValue::Double),
-            Type::VFloat => self.v_float.map(ScalarValue::Float),
-            Type::VBool => self.v_bool.map(ScalarValue::Bool),
-            Type::VString => {
+        let value = match self.r#type {
+            ScalarType::VSint => self.v_signed_int.map(ScalarValue::Signed),
+            ScalarType::VUint => self.v_unsigned_int.map(ScalarValue::Unsigned),
+            ScalarType::VNull => Some(ScalarValue::Null),
+            ScalarType::VOctets => self.v_octets.as_ref().map(|o| ScalarValue::Octets(&o.value)),
+            ScalarType::VDouble => self.v_double.map(ScalarValue::Double),
+            ScalarType::VFloat => self.v_float.map(ScalarValue::Float),
+            ScalarType::VBool => self.v_bool.map(ScalarValue::Bool),
+            ScalarType::VString => {
                 self.v_string.as_ref().map(|s| ScalarValue::String(&s.value, s.collation))
             }
-            Type::VPlaceholder => self.v_position.map(ScalarValue::Placeholder),
-            Type::VIdentifier => {
+            ScalarType::VPlaceholder => self.v_position.map(ScalarValue::Placeholder),
+            ScalarType::VIdentifier => {
                 let name = self.v_identifier.as_ref().or(self.v_string.as_ref());
                 name.map(|s| ScalarValue::Identifier(&s.value))
             }
-            Type::VIdentifierGalaxy => {
+            ScalarType::VIdentifierGalaxy => {
                 self.v_identifier_galaxy.as_ref().map(|s| ScalarValue::Identifier(&s.value))
             }
-            Type::VRawString => self.v_string.as_ref().map(|s| ScalarValue::RawString(&s.value)),
+            ScalarType::VRawString => {
+                self.v_string.as_ref().map(|s| ScalarValue::RawString(&s.value))
+            }
         };
-        value.ok_or(ScalarError { kind })
+        value.ok_or(ScalarError { kind: self.r#type as i32 })
     }
 
     /// A signed integer.
     #[must_use]
     pub fn signed(value: i64) -> Self {
-        Self { v_signed_int: Some(value), ..Self::of(Type::VSint) }
+        Self { v_signed_int: Some(value), ..Self::of(ScalarType::VSint) }
     }
 
     /// An unsigned integer.
     #[must_use]
     pub fn unsigned(value: u64) -> Self {
-        Self { v_unsigned_int: Some(value), ..Self::of(Type::VUint) }
+        Self { v_unsigned_int: Some(value), ..Self::of(ScalarType::VUint) }
     }
 
     /// NULL.
     #[must_use]
     pub fn null() -> Self {
-        Self::of(Type::VNull)
+        Self::of(ScalarType::VNull)
     }
 
     /// A binary string.
     #[must_use]
     pub fn octets(value: impl Into<Vec<u8>>) -> Self {
         let octets = Octets { value: value.into(), content_type: None };
-        Self { v_octets: Some(octets), ..Self::of(Type::VOctets) }
+        Self { v_octets: Some(octets), ..Self::of(ScalarType::VOctets) }
     }
 
     /// A number of 64 bits.
     #[must_use]
     pub fn double(value: f64) -> Self {
-        Self { v_double: Some(value), ..Self::of(Type::VDouble) }
+        Self { v_double: Some(value), ..Self::of(ScalarType::VDouble) }
     }
 
     /// A number of 32 bits.
     #[must_use]
     pub fn float(value: f32) -> Self {
-        Self { v_float: Some(value), ..Self::of(Type::VFloat) }
+        Self { v_float: Some(value), ..Self::of(ScalarType::VFloat) }
     }
 
     /// A truth value.
     #[must_use]
     pub fn bool(value: bool) -> Self {
-        Self { v_bool: Some(value), ..Self::of(Type::VBool) }
+        Self { v_bool: Some(value), ..Self::of(ScalarType::VBool) }
     }
 
     /// A text, and the number of its MySQL collation if the peer is to know it.
     #[must_use]
     pub fn string(value: impl Into<Vec<u8>>, collation: Option<u64>) -> Self {
-        let string = String { value: value.into(), collation };
-        Self { v_string: Some(string), ..Self::of(Type::VString) }
+        let string = ScalarString { value: value.into(), collation };
+        Self { v_string: Some(string), ..Self::of(ScalarType::VString) }
     }
 
     /// Text that goes into a statement unchanged.
     #[must_use]
     pub fn raw_string(value: impl Into<Vec<u8>>) -> Self {
-        let string = String { value: value.into(), collation: None };
-        Self { v_string: Some(string), ..Self::of(Type::VRawString) }
+        let string = ScalarString { value: value.into(), collation: None };
+        Self { v_string: Some(string), ..Self::of(ScalarType::VRawString) }
     }
 
     /// The parameter of this number, from 0.
     #[must_use]
     pub fn placeholder(position: u32) -> Self {
-        Self { v_position: Some(position), ..Self::of(Type::VPlaceholder) }
+        Self { v_position: Some(position), ..Self::of(ScalarType::VPlaceholder) }
     }
 
     /// A name in a statement.
     #[must_use]
     pub fn identifier(value: impl Into<Vec<u8>>) -> Self {
-        let string = String { value: value.into(), collation: None };
-        Self { v_identifier: Some(string), ..Self::of(Type::VIdentifier) }
+        let string = ScalarString { value: value.into(), collation: None };
+        Self { v_identifier: Some(string), ..Self::of(ScalarType::VIdentifier) }
     }
 
     /// A name in a plan, where servers look for it in the member for strings.
     #[must_use]
     pub fn plan_identifier(value: impl Into<Vec<u8>>) -> Self {
-        let string = String { value: value.into(), collation: None };
-        Self { v_string: Some(string), ..Self::of(Type::VIdentifier) }
+        let string = ScalarString { value: value.into(), collation: None };
+        Self { v_string: Some(string), ..Self::of(ScalarType::VIdentifier) }
     }
 
-    fn of(kind: Type) -> Self {
-        Self { r#type: kind.into(), ..Self::default() }
+    fn of(kind: ScalarType) -> Self {
+        Self { r#type: kind, ..Self::default() }
     }
 }
 
@@ -198,37 +200,38 @@ impl Any {
     ///
     /// [`ScalarError`] when the member that the type names is absent. The request ends.
     pub fn value(&self) -> Result<AnyValue<'_>, ScalarError> {
-        let kind = self.r#type;
-        let value = match any::Type::try_from(kind).map_err(|_| ScalarError { kind })? {
-            any::Type::Scalar => self.scalar.as_ref().map(AnyValue::Scalar),
-            any::Type::Object => self.obj.as_ref().map(AnyValue::Object),
-            any::Type::Array => self.array.as_ref().map(AnyValue::Array),
+        let value = match self.r#type {
+            AnyType::Scalar => self.scalar.as_ref().map(AnyValue::Scalar),
+            AnyType::Object => self.obj.as_ref().map(AnyValue::Object),
+            AnyType::Array => self.array.as_ref().map(AnyValue::Array),
         };
-        value.ok_or(ScalarError { kind })
+        value.ok_or(ScalarError { kind: self.r#type as i32 })
     }
 }
 
 impl From<Scalar> for Any {
     fn from(scalar: Scalar) -> Self {
-        Self { r#type: any::Type::Scalar.into(), scalar: Some(scalar), ..Self::default() }
+        Self { r#type: AnyType::Scalar, scalar: Some(scalar), ..Self::default() }
     }
 }
 
 impl From<Object> for Any {
     fn from(obj: Object) -> Self {
-        Self { r#type: any::Type::Object.into(), obj: Some(obj), ..Self::default() }
+        Self { r#type: AnyType::Object, obj: Some(obj), ..Self::default() }
     }
 }
 
 impl From<Array> for Any {
     fn from(array: Array) -> Self {
-        Self { r#type: any::Type::Array.into(), array: Some(array), ..Self::default() }
+        Self { r#type: AnyType::Array, array: Some(array), ..Self::default() }
     }
 }
 
 #[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test may panic on its own mistakes")]
 mod tests {
     use super::*;
+    use crate::codec::proto::Enumeration;
 
     #[test]
     fn what_is_made_reads_back() {
@@ -254,10 +257,11 @@ mod tests {
 
     #[test]
     fn a_type_without_its_member_is_an_error() {
-        for kind in [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 21, 0, 12, -1] {
-            let scalar = Scalar { r#type: kind, ..Scalar::default() };
+        for kind in [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 21] {
+            let r#type = ScalarType::from_number(kind).expect("it is listed");
+            let scalar = Scalar { r#type, ..Scalar::default() };
             assert_eq!(scalar.value(), Err(ScalarError { kind }));
         }
-        assert_eq!(Any::default().value(), Err(ScalarError { kind: Any::default().r#type }));
+        assert_eq!(Any::default().value(), Err(ScalarError { kind: 1 }));
     }
 }

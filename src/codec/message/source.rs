@@ -53,7 +53,7 @@ impl ExecPlan {
         // Taking the plan out first would need a mutable request. Copying the plan is the cost that
         // the cache avoids.
         Self {
-            transaction: self.transaction,
+            transaction: self.transaction.clone(),
             plan: None,
             plan_digest: Some(digest.into()),
             parameters: self.parameters.clone(),

@@ -21,7 +21,7 @@ pub(in crate::codec) static EXPECT_OPEN: Schema =
     Field::list(Kind::Message(&EXPECT_OPEN_CONDITION), List::Other), // 2 cond
 ]);
 pub(in crate::codec) static EXPECT_OPEN_CONDITION: Schema =
-    Schema::of::<super::expect::open::Condition>("expect.Open.Condition", 0x2, &[
+    Schema::of::<super::expect::Condition>("expect.Open.Condition", 0x2, &[
     Field::one(Kind::Varint), // 1 condition_key
     Field::one(Kind::Bytes), // 2 condition_value
     Field::one(Kind::Enum(&[0, 1])), // 3 op
@@ -167,7 +167,7 @@ pub(in crate::codec) static PLAN_EXEC_PLAN: Schema =
     Field::one(Kind::Varint), // 18 query_via_flashback_area
 ]);
 pub(in crate::codec) static PLAN_EXEC_PLAN_TRANSACTION: Schema =
-    Schema::of::<super::plan::exec_plan::Transaction>("plan.ExecPlan.Transaction", 0x0, &[
+    Schema::of::<super::plan::Transaction>("plan.ExecPlan.Transaction", 0x0, &[
 ]);
 pub(in crate::codec) static PLAN_EXPR: Schema =
     Schema::of::<super::plan::Expr>("plan.Expr", 0x2, &[
@@ -222,7 +222,7 @@ pub(in crate::codec) static PLAN_OBJECT: Schema =
     Field::list(Kind::Message(&PLAN_OBJECT_OBJECT_FIELD), List::Other), // 1 fld
 ]);
 pub(in crate::codec) static PLAN_OBJECT_OBJECT_FIELD: Schema =
-    Schema::of::<super::plan::object::ObjectField>("plan.Object.ObjectField", 0x6, &[
+    Schema::of::<super::plan::ObjectField>("plan.Object.ObjectField", 0x6, &[
     Field::one(Kind::Text), // 1 key
     Field::one(Kind::Message(&PLAN_EXPR)), // 2 value
 ]);
@@ -383,7 +383,7 @@ pub(in crate::codec) static SQL_GALAXY_PREPARE_EXECUTE: Schema =
     Field::one(Kind::Varint), // 19 mark_distributed
 ]);
 pub(in crate::codec) static SQL_GALAXY_PREPARE_EXECUTE_TABLE_INFO: Schema =
-    Schema::of::<super::sql::galaxy_prepare_execute::TableInfo>("sql.GalaxyPrepareExecute.TableInfo", 0xa, &[
+    Schema::of::<super::sql::TableInfo>("sql.GalaxyPrepareExecute.TableInfo", 0xa, &[
     Field::one(Kind::Varint), // 1 table_index
     Field::one(Kind::Bytes), // 2 db_name
     Field::one(Kind::Bytes), // 3 table_name
@@ -446,7 +446,7 @@ pub(in crate::codec) static VALUE_OBJECT: Schema =
     Field::list(Kind::Message(&VALUE_OBJECT_OBJECT_FIELD), List::Other), // 1 fld
 ]);
 pub(in crate::codec) static VALUE_OBJECT_OBJECT_FIELD: Schema =
-    Schema::of::<super::value::object::ObjectField>("value.Object.ObjectField", 0x6, &[
+    Schema::of::<super::value::ObjectField>("value.Object.ObjectField", 0x6, &[
     Field::one(Kind::Text), // 1 key
     Field::one(Kind::Message(&VALUE_ANY)), // 2 value
 ]);
@@ -475,12 +475,12 @@ pub(in crate::codec) static VALUE_SCALAR: Schema =
     Field::one(Kind::Message(&VALUE_SCALAR_STRING)), // 21 v_identifier_galaxy
 ]);
 pub(in crate::codec) static VALUE_SCALAR_OCTETS: Schema =
-    Schema::of::<super::value::scalar::Octets>("value.Scalar.Octets", 0x2, &[
+    Schema::of::<super::value::Octets>("value.Scalar.Octets", 0x2, &[
     Field::one(Kind::Bytes), // 1 value
     Field::one(Kind::Varint), // 2 content_type
 ]);
 pub(in crate::codec) static VALUE_SCALAR_STRING: Schema =
-    Schema::of::<super::value::scalar::String>("value.Scalar.String", 0x2, &[
+    Schema::of::<super::value::ScalarString>("value.Scalar.String", 0x2, &[
     Field::one(Kind::Bytes), // 1 value
     Field::one(Kind::Varint), // 2 collation
 ]);

@@ -99,8 +99,8 @@ impl<'a> Column<'a> {
     #[must_use]
     pub fn from_message(message: &'a ColumnMetaData) -> Self {
         Self {
-            field_type: message.r#type(),
-            original_type: message.original_type(),
+            field_type: message.r#type,
+            original_type: message.original_type,
             name: message.name.as_deref(),
             original_name: message.original_name.as_deref(),
             table: message.table.as_deref(),

@@ -41,13 +41,11 @@ impl<S: Service> Session<S> {
             SessionCommand::Open => Ok(self.open(body, out)),
             SessionCommand::Sql(message) => self.sql(body, out, &message),
             SessionCommand::Plan(message) => self.plan(body, out, &message, queued.bytes),
-            SessionCommand::Savepoint(message) => match Savepoint::new(&message) {
-                Some(savepoint) => {
-                    let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
-                    Ok(self.execute(body, out, reset, form, Request::Savepoint(savepoint)))
-                }
-                None => Err(SessionError::unsupported("Handle auto savepoint failed.")),
-            },
+            SessionCommand::Savepoint(message) => {
+                let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
+                let request = Request::Savepoint(Savepoint::new(&message));
+                Ok(self.execute(body, out, reset, form, request))
+            }
             SessionCommand::ExpectOpen(message) => {
                 let result = body.expect_blocks.open(&message);
                 Ok(self.answer(body, out, result))
@@ -107,8 +105,7 @@ impl<S: Service> Session<S> {
         out: &Output,
         message: &StmtExecute,
     ) -> Result<StepResult, SessionError> {
-        let form =
-            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
+        let form = ReplyForm::of(message.compact_metadata, message.chunk_result, message.token)?;
         let conn = &self.shared.conn;
         let cached;
         let text = match message.source() {
@@ -152,8 +149,7 @@ impl<S: Service> Session<S> {
         message: &ExecPlan,
         bytes: usize,
     ) -> Result<StepResult, SessionError> {
-        let form =
-            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
+        let form = ReplyForm::of(message.compact_metadata, message.chunk_result, message.token)?;
         let conn = &self.shared.conn;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;

@@ -17,7 +17,7 @@ use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::frame::{Decoder, Dialect, Header};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::session::{KillSession, kill_session};
+use epoll_group::codec::proto::session::{KillSession, KillSessionType};
 use epoll_group::codec::proto::sql::{StmtExecute, TokenOffer};
 use epoll_group::codec::proto::tso::GetTso;
 use epoll_group::codec::row::Column;
@@ -156,9 +156,9 @@ impl Fuzzed {
             7 => self.message(session, &ClientMessage::SessionNew),
             8 => self.message(session, &ClientMessage::SessionClose),
             9 => {
-                let kind = kill_session::Type::try_from(i32::from(byte() % 2 + 1));
-                let kind = kind.unwrap_or(kill_session::Type::Query);
-                let kill = KillSession { r#type: kind.into(), x_session_id: session };
+                let kinds = [KillSessionType::Connection, KillSessionType::Query];
+                let kind = kinds[usize::from(byte() % 2)];
+                let kill = KillSession { r#type: kind, x_session_id: session };
                 self.message(session, &ClientMessage::SessionKill(kill));
             }
             10 => {

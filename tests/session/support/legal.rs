@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use epoll_group::codec::encoder::{Encoder, OutBuffer};
 use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
-use epoll_group::codec::proto::notice::frame::Scope;
+use epoll_group::codec::proto::notice::Scope;
 use epoll_group::codec::proto::resultset::{Chunk, ColumnMetaData, FetchDone, Row, TokenDone};
-use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk, kill_session};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk, KillSessionType};
 use epoll_group::codec::proto::tso::ResultTso;
 use epoll_group::codec::row::Column;
 
@@ -20,7 +20,7 @@ use lab::xrpc::{AUTO, Client, Conversation, Exchange, conversations, request};
 fn frame(name: &str) -> ServerMessage {
     let global = |notice: Notice| {
         let mut frame = notice.to_frame();
-        frame.scope = Some(Scope::Global.into());
+        frame.scope = Some(Scope::Global);
         ServerMessage::Notice(frame)
     };
     match name {
@@ -214,7 +214,7 @@ fn two_fatal_errors_leave_the_session_alone() {
 #[test]
 fn offers_and_killed_queries_are_not_answered_but_on_sessions_for_one_statement() {
     let mut legal = asked(Asked::Statement);
-    let kill = request::kill(SESSION, kill_session::Type::Query);
+    let kill = request::kill(SESSION, KillSessionType::Query);
     assert_eq!(legal.sent(SESSION, &kill), None);
     assert_eq!(legal.sent(SESSION, &request::offer(1)), None);
     let answer = legal.received(SESSION, &frame("error")).expect("legal");
@@ -343,7 +343,7 @@ fn unanswered<'a>(
 fn a_recorded_request_asks_what_its_kind_says() {
     assert_eq!(Asked::of(&request::login_start()), Some(Asked::Challenge));
     assert_eq!(Asked::of(&ClientMessage::Close), Some(Asked::Other));
-    let kill = request::kill(1, kill_session::Type::Connection);
+    let kill = request::kill(1, KillSessionType::Connection);
     assert_eq!(Asked::of(&kill), Some(Asked::Kill));
 }
 

@@ -1,7 +1,7 @@
 //! Transactions of one node, and none of two.
 
 use epoll_group::client::Request;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 
 use super::{World, refused, rows};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epoll_group::Handle;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Savepoint, SavepointAction, Service,
     SessionError, SessionId, Sql,

@@ -1,6 +1,6 @@
 //! Answers to `SHOW`.
 
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::Connection;

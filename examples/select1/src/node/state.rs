@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::types::Value;
 

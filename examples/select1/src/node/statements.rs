@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use epoll_group::codec::message::ScalarValue;
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Plan, Reply, SessionError};
 use rusqlite::types::Value;

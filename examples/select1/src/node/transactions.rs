@@ -290,7 +290,7 @@ impl Engine {
                 is_at(name, &[XaState::Idle])?;
                 self.begin_if_needed(session)?;
                 let text = "what is prepared is rolled back if its session ends".to_owned();
-                let level = epoll_group::codec::proto::notice::warning::Level::Warning;
+                let level = epoll_group::codec::proto::notice::Level::Warning;
                 session.warn(reply, Warning { level, code: 1105, text });
                 Some((name, XaState::Prepared))
             }

@@ -1,6 +1,6 @@
 //! Execution plans: the same rows as from the statement, as rows and as chunks.
 
-use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::AggrType;
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
 use epoll_group::codec::proto::value::Scalar;
 

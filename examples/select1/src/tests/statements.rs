@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::proto::resultset::OriginalType;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::Scalar;
 
 use super::{Server, change, failure, rows, text};
@@ -138,17 +138,24 @@ fn columns_are_described_as_mysql_does() {
     let reply = client.execute(2, "select * from kinds").good();
     assert_eq!(reply.rows.len(), 1);
     let column = |name: &str| {
-        reply.columns.iter().find(|column| column.name() == name.as_bytes()).expect("it is there")
+        reply
+            .columns
+            .iter()
+            .find(|column| column.name.as_deref() == Some(name.as_bytes()))
+            .expect("it is there")
     };
     let id = column("id");
     assert_eq!(id.flags, Some(0x10 | 0x20 | 0x100));
-    assert_eq!((id.table(), id.schema()), (&b"kinds"[..], &b"test"[..]));
+    assert_eq!(
+        (id.table.as_deref(), id.schema.as_deref()),
+        (Some(&b"kinds"[..]), Some(&b"test"[..]))
+    );
     assert_eq!((column("b").length, column("b").collation), (Some(28), Some(45)));
-    assert_eq!(column("a").original_type(), OriginalType::MysqlTypeTiny);
+    assert_eq!(column("a").original_type, OriginalType::MysqlTypeTiny);
     assert_eq!(column("a").flags, Some(0x80));
     assert_eq!(column("u").flags, Some(0x10 | 0x40));
-    assert_eq!(column("d").original_type(), OriginalType::MysqlTypeNewdecimal);
-    assert_eq!(column("h").original_type(), OriginalType::MysqlTypeBlob);
+    assert_eq!(column("d").original_type, OriginalType::MysqlTypeNewdecimal);
+    assert_eq!(column("h").original_type, OriginalType::MysqlTypeBlob);
     assert_eq!(column("j").collation, Some(63));
     let expected = "200u|c|1.50m";
     assert_eq!(rows(&mut client, "select a, b, d from kinds"), format!("{expected};"));

@@ -2,8 +2,8 @@
 
 use epoll_group::client::{Client, ErrorKind, Fate, Options, Request};
 use epoll_group::codec::proto::plan::AnyPlan;
-use epoll_group::codec::proto::plan::any_plan::PlanType;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::plan::PlanType;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::Scalar;
 use txn_kv::service::code;
 use txn_kv::store::Limits;
@@ -61,7 +61,7 @@ fn what_makes_no_sense_is_refused_and_the_session_goes_on() {
 fn only_statements_are_served() {
     let both = Both::start();
     let mut session = both.session();
-    let plan = AnyPlan { plan_type: PlanType::TableScan.into(), ..AnyPlan::default() };
+    let plan = AnyPlan { plan_type: PlanType::TableScan, ..AnyPlan::default() };
     for request in [Request::plan(plan), Request::savepoint(Operation::Set, "s")] {
         let error = failure(&mut session, request);
         assert_eq!(error.to_string(), "error 8001 (HY000): only statements are served");

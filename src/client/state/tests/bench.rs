@@ -15,7 +15,7 @@ use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::session::kill_session::Type;
+use crate::codec::proto::session::KillSessionType;
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::row::Column;
 
@@ -274,7 +274,7 @@ impl Sent {
             ClientMessage::CapabilitiesGet => Self::Probe,
             ClientMessage::SessionNew => Self::New(session),
             ClientMessage::SessionClose => Self::Close(session),
-            ClientMessage::SessionKill(kill) if kill.r#type() == Type::Query => {
+            ClientMessage::SessionKill(kill) if kill.r#type == KillSessionType::Query => {
                 Self::KillQuery(session)
             }
             ClientMessage::SessionKill(_) => Self::KillSession(session),

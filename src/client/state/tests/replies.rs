@@ -7,7 +7,7 @@ use crate::client::slot::Asked;
 use crate::codec::error::code::{CACHE_MISS, INTERRUPTED};
 use crate::codec::message::{Notice, ServerKind, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::tso::auto_sp::Operation;
+use crate::codec::proto::tso::Operation;
 use crate::codec::row::Column;
 
 #[test]

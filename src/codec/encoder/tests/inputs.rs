@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::codec::proto::Enumeration;
 use crate::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
 use crate::codec::value::{Date, DateTime, Set, Time, Value};
 
@@ -92,14 +93,14 @@ fn name() -> impl Strategy<Value = Option<Vec<u8>>> {
 }
 
 pub(super) fn metadata() -> impl Strategy<Value = ColumnMetaData> {
-    let field_type = (0..20_i32).prop_filter_map("a type", |n| FieldType::try_from(n).ok());
-    let original = (0..256_i32).prop_filter_map("a type", |n| OriginalType::try_from(n).ok());
+    let field_type = (0..20_i32).prop_filter_map("a type", |n| FieldType::from_number(n));
+    let original = (0..256_i32).prop_filter_map("a type", |n| OriginalType::from_number(n));
     let names = (name(), name(), name(), name(), name(), name());
     let numbers = prop::array::uniform5(prop::option::of(any::<u32>()));
     (field_type, original, names, any::<Option<u64>>(), numbers).prop_map(
         |(field_type, original, names, collation, numbers)| ColumnMetaData {
-            r#type: field_type.into(),
-            original_type: original.into(),
+            r#type: field_type,
+            original_type: original,
             name: names.0,
             original_name: names.1,
             table: names.2,

@@ -1,10 +1,9 @@
 //! Expressions of plans.
 
 use super::PlanError;
-use crate::codec::proto::plan::expr::Type;
-use crate::codec::proto::plan::object::ObjectField;
 use crate::codec::proto::plan::{
-    Array, ColumnIdentifier, Expr, FunctionCall, Identifier, Object, Operator,
+    Array, ColumnIdentifier, Expr, ExprType, FunctionCall, Identifier, Object, ObjectField,
+    Operator,
 };
 use crate::codec::proto::value::Scalar;
 
@@ -55,37 +54,36 @@ impl Expr {
     ///
     /// [`PlanError::Expr`] when the member that the type names is absent. The request ends.
     pub fn node(&self) -> Result<ExprNode<'_>, PlanError> {
-        let kind = self.r#type;
-        let node = match Type::try_from(kind).map_err(|_| PlanError::Expr { kind })? {
-            Type::Ident => self.identifier.as_ref().map(ExprNode::Column),
-            Type::Literal => self.literal.as_ref().map(ExprNode::Literal),
-            Type::Variable => self.variable.as_deref().map(ExprNode::Variable),
-            Type::FuncCall => self.function_call.as_ref().map(ExprNode::Call),
-            Type::Operator => self.operator.as_ref().map(ExprNode::Operator),
-            Type::Placeholder => self.position.map(ExprNode::Placeholder),
-            Type::Object => self.object.as_ref().map(ExprNode::Object),
-            Type::Array => self.array.as_ref().map(ExprNode::Array),
-            Type::Ref => self.ref_id.map(ExprNode::Reference),
+        let node = match self.r#type {
+            ExprType::Ident => self.identifier.as_ref().map(ExprNode::Column),
+            ExprType::Literal => self.literal.as_ref().map(ExprNode::Literal),
+            ExprType::Variable => self.variable.as_deref().map(ExprNode::Variable),
+            ExprType::FuncCall => self.function_call.as_ref().map(ExprNode::Call),
+            ExprType::Operator => self.operator.as_ref().map(ExprNode::Operator),
+            ExprType::Placeholder => self.position.map(ExprNode::Placeholder),
+            ExprType::Object => self.object.as_ref().map(ExprNode::Object),
+            ExprType::Array => self.array.as_ref().map(ExprNode::Array),
+            ExprType::Ref => self.ref_id.map(ExprNode::Reference),
         };
-        node.ok_or(PlanError::Expr { kind })
+        node.ok_or(PlanError::Expr { kind: self.r#type as i32 })
     }
 
     /// A column by name.
     #[must_use]
     pub fn column(column: ColumnIdentifier) -> Self {
-        Self { identifier: Some(column), ..Self::of(Type::Ident) }
+        Self { identifier: Some(column), ..Self::of(ExprType::Ident) }
     }
 
     /// A literal with this value.
     #[must_use]
     pub fn literal(value: Scalar) -> Self {
-        Self { literal: Some(value), ..Self::of(Type::Literal) }
+        Self { literal: Some(value), ..Self::of(ExprType::Literal) }
     }
 
     /// A variable.
     #[must_use]
     pub fn named_variable(name: impl Into<Vec<u8>>) -> Self {
-        Self { variable: Some(name.into()), ..Self::of(Type::Variable) }
+        Self { variable: Some(name.into()), ..Self::of(ExprType::Variable) }
     }
 
     /// A function of expressions.
@@ -93,7 +91,7 @@ impl Expr {
     pub fn call(name: impl Into<Vec<u8>>, params: impl IntoIterator<Item = Self>) -> Self {
         let name = Identifier { name: name.into(), schema_name: None };
         let call = FunctionCall { name, param: params.into_iter().collect() };
-        Self { function_call: Some(call), ..Self::of(Type::FuncCall) }
+        Self { function_call: Some(call), ..Self::of(ExprType::FuncCall) }
     }
 
     /// An operator on expressions, by its sign: `+ - * / div % > >= < <= == <=> != && || ! is
@@ -101,13 +99,13 @@ impl Expr {
     #[must_use]
     pub fn operator(sign: impl Into<Vec<u8>>, operands: impl IntoIterator<Item = Self>) -> Self {
         let operator = Operator { name: sign.into(), param: operands.into_iter().collect() };
-        Self { operator: Some(operator), ..Self::of(Type::Operator) }
+        Self { operator: Some(operator), ..Self::of(ExprType::Operator) }
     }
 
     /// The parameter of this number, from 0.
     #[must_use]
     pub fn placeholder(position: u32) -> Self {
-        Self { position: Some(position), ..Self::of(Type::Placeholder) }
+        Self { position: Some(position), ..Self::of(ExprType::Placeholder) }
     }
 
     /// Expressions by name.
@@ -115,23 +113,23 @@ impl Expr {
     pub fn object(fields: impl IntoIterator<Item = (Vec<u8>, Self)>) -> Self {
         let field = |(key, value)| ObjectField { key, value };
         let object = Object { fld: fields.into_iter().map(field).collect() };
-        Self { object: Some(object), ..Self::of(Type::Object) }
+        Self { object: Some(object), ..Self::of(ExprType::Object) }
     }
 
     /// Expressions in order.
     #[must_use]
     pub fn array(values: impl IntoIterator<Item = Self>) -> Self {
         let array = Array { value: values.into_iter().collect() };
-        Self { array: Some(array), ..Self::of(Type::Array) }
+        Self { array: Some(array), ..Self::of(ExprType::Array) }
     }
 
     /// The column of this number, from 0.
     #[must_use]
     pub fn reference(column: u32) -> Self {
-        Self { ref_id: Some(column), ..Self::of(Type::Ref) }
+        Self { ref_id: Some(column), ..Self::of(ExprType::Ref) }
     }
 
-    fn of(kind: Type) -> Self {
-        Self { r#type: kind.into(), ..Self::default() }
+    fn of(kind: ExprType) -> Self {
+        Self { r#type: kind, ..Self::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! Whole, small messages at wire speed.
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::proto::session::kill_session;
+use epoll_group::codec::proto::session::KillSessionType;
 
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Reading, Wire};
@@ -112,7 +112,7 @@ floods! {
         for session in 2..2 + BATCH / 4 {
             wire.ask(session, &ClientMessage::SessionNew);
             wire.ask(session, &ClientMessage::ExecSql(query(&target.large)));
-            wire.say(session, &request::kill(session, kill_session::Type::Connection));
+            wire.say(session, &request::kill(session, KillSessionType::Connection));
         }
     };
     RAPID_CANCEL "rapid-cancel" "the same, and kills only the statement" 100
@@ -122,14 +122,14 @@ floods! {
                 wire.ask(session, &ClientMessage::SessionNew);
             }
             wire.ask(session, &ClientMessage::ExecSql(query(&target.large)));
-            wire.say(session, &request::kill(session, kill_session::Type::Query));
+            wire.say(session, &request::kill(session, KillSessionType::Query));
         }
     };
     RAPID_AUTO "rapid-reset-auto" "the same with sessions for one statement" 100
         logged_in All, |wire, target, _| {
         for at in 0..BATCH / 4 {
             wire.ask(AUTO | at, &ClientMessage::ExecSql(query(&target.large)));
-            wire.say(AUTO | at, &request::kill(AUTO | at, kill_session::Type::Connection));
+            wire.say(AUTO | at, &request::kill(AUTO | at, KillSessionType::Connection));
         }
     };
     QUEUES "pipelining-flood" "asks one session without end, however many wait" 100
@@ -147,7 +147,7 @@ floods! {
             wire.ask(session, &ClientMessage::SessionNew);
             wire.ask(session, &ClientMessage::ExecSql(query(&target.small)));
             // The wrong session number makes the server log another line.
-            wire.say(session, &request::kill(session + 1, kill_session::Type::Connection));
+            wire.say(session, &request::kill(session + 1, KillSessionType::Connection));
         }
     };
 }

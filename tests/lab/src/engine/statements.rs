@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::proto::value::Any;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{
@@ -31,7 +31,7 @@ impl Session {
             Request::Plan(plan) => {
                 reply.columns(&[Column::signed("type"), Column::signed("parameters")])?;
                 reply.row(|row| {
-                    row.int(plan.plan().plan_type.into());
+                    row.int(plan.plan().plan_type as i64);
                     row.int(plan.parameters().len() as i64);
                 })
             }

@@ -247,7 +247,7 @@ mod tests {
     use epoll_group::codec::error::EncodeError;
     use epoll_group::codec::error::{GENERAL_STATE, code};
     use epoll_group::codec::frame::Dialect;
-    use epoll_group::codec::proto::generic::error_reply::Severity;
+    use epoll_group::codec::proto::generic::Severity;
 
     use super::*;
 

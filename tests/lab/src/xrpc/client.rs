@@ -13,9 +13,9 @@ use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::proto::connection::Capabilities;
 use epoll_group::codec::proto::expect::Open;
 use epoll_group::codec::proto::plan::ExecPlan;
-use epoll_group::codec::proto::session::kill_session;
+use epoll_group::codec::proto::session::KillSessionType;
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::tso::Operation;
 use socket2::{Domain, Socket, Type};
 
 use super::super::random::Random;
@@ -218,14 +218,13 @@ impl Client {
     /// Interrupts what the session runs; there is no answer.
     #[track_caller]
     pub fn kill_query(&mut self, session: u64) {
-        self.send(session, &request::kill(session, kill_session::Type::Query));
+        self.send(session, &request::kill(session, KillSessionType::Query));
     }
 
     /// Ends the session; the answer is a fatal error, to this and to all that is outstanding.
     #[track_caller]
     pub fn kill_connection(&mut self, session: u64) -> Ticket {
-        self.send(session, &request::kill(session, kill_session::Type::Connection))
-            .expect("answered")
+        self.send(session, &request::kill(session, KillSessionType::Connection)).expect("answered")
     }
 
     // Requests that wait for their reply; what was asked of the session before must have been

@@ -31,9 +31,9 @@ use std::fmt;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::generic::ErrorReply;
-use epoll_group::codec::proto::generic::error_reply::Severity;
-use epoll_group::codec::proto::notice::frame::Scope;
-use epoll_group::codec::proto::session::kill_session;
+use epoll_group::codec::proto::generic::Severity;
+use epoll_group::codec::proto::notice::Scope;
+use epoll_group::codec::proto::session::KillSessionType;
 
 use super::AUTO;
 
@@ -78,7 +78,7 @@ impl Asked {
             ClientMessage::CapabilitiesGet => Self::Probe,
             ClientMessage::SessionNew => Self::New,
             ClientMessage::SessionClose => Self::Close,
-            ClientMessage::SessionKill(kill) if kill.r#type() == kill_session::Type::Query => {
+            ClientMessage::SessionKill(kill) if kill.r#type == KillSessionType::Query => {
                 return None;
             }
             ClientMessage::SessionKill(_) => Self::Kill,
@@ -203,7 +203,7 @@ impl Legal {
 impl Session {
     fn received(&mut self, id: u64, message: &ServerMessage) -> Option<Answer> {
         match message {
-            ServerMessage::Error(error) if error.severity() == Severity::Fatal => {
+            ServerMessage::Error(error) if error.severity == Some(Severity::Fatal) => {
                 Some(self.fatal(error))
             }
             ServerMessage::Error(_) => self.error(),
@@ -330,7 +330,7 @@ impl State {
         let next = match (self, message) {
             (_, ServerMessage::TokenDone(_)) => self,
             (_, ServerMessage::Notice(frame)) => {
-                let local = frame.scope() == Scope::Local;
+                let local = frame.scope == Some(Scope::Local);
                 match (Notice::read(frame, &Limits::default()).ok()?, self) {
                     // Only there its scope is not looked at.
                     (Notice::RowsAffected(_), Self::FetchDone) => Self::Affected,
@@ -361,7 +361,7 @@ fn name(message: &ServerMessage) -> String {
     match message {
         ServerMessage::Notice(frame) => {
             let notice = Notice::read(frame, &Limits::default());
-            format!("{known} {:?} {notice:?}", frame.scope())
+            format!("{known} {:?} {notice:?}", frame.scope.unwrap_or_default())
         }
         ServerMessage::Error(error) => format!("{known} {error}"),
         _ => known,

@@ -4,7 +4,7 @@ use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{Notice, ServerMessage};
 use epoll_group::codec::proto::connection::Capabilities;
-use epoll_group::codec::proto::generic::error_reply::Severity;
+use epoll_group::codec::proto::generic::Severity;
 use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
 use epoll_group::codec::proto::notice::Warning;
 use epoll_group::codec::proto::resultset::{
@@ -27,7 +27,7 @@ pub struct Failure {
 impl From<&ErrorReply> for Failure {
     fn from(error: &ErrorReply) -> Self {
         Self {
-            fatal: error.severity() == Severity::Fatal,
+            fatal: error.severity == Some(Severity::Fatal),
             code: error.code,
             state: String::from_utf8_lossy(&error.sql_state).into_owned(),
             text: String::from_utf8_lossy(&error.msg).into_owned(),
@@ -150,7 +150,7 @@ impl Reply {
             return Err(format!("a row of {found} cells, but {expected} columns"));
         }
         let cells = self.columns.iter().zip(&row.field).map(|(column, cell)| {
-            Cell::new(cell).value(column.r#type(), column.original_type()).map(Datum::from)
+            Cell::new(cell).value(column.r#type, column.original_type).map(Datum::from)
         });
         let row = cells.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
         self.row_count += 1;
@@ -164,7 +164,7 @@ impl Reply {
         self.chunks += 1;
         if self.joiner.is_none() {
             let kinds = self.columns.iter().map(|column| {
-                BlockKind::of_types(column.r#type(), column.original_type()).ok_or("no kind")
+                BlockKind::of_types(column.r#type, column.original_type).ok_or("no kind")
             });
             let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
             self.joiner = Some(ChunkJoiner::new(&kinds, 64 << 20));
@@ -210,7 +210,10 @@ impl Reply {
 
     /// The labels of the columns.
     pub fn labels(&self) -> Vec<String> {
-        let label = |column: &ColumnMetaData| String::from_utf8_lossy(column.name()).into_owned();
+        let label = |column: &ColumnMetaData| {
+            let name = column.name.as_deref().unwrap_or_default();
+            String::from_utf8_lossy(name).into_owned()
+        };
         self.columns.iter().map(label).collect()
     }
 }

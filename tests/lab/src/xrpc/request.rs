@@ -3,10 +3,10 @@
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
 use epoll_group::codec::proto::session::{
-    AuthenticateContinue, AuthenticateStart, KillSession, kill_session,
+    AuthenticateContinue, AuthenticateStart, KillSession, KillSessionType,
 };
 use epoll_group::codec::proto::sql::{StmtExecute, TokenOffer};
-use epoll_group::codec::proto::tso::{AutoSp, GetTso, auto_sp};
+use epoll_group::codec::proto::tso::{AutoSp, GetTso, Operation};
 use epoll_group::codec::proto::value::{Any, Scalar};
 use md5::{Digest, Md5};
 use prost::Message;
@@ -64,8 +64,8 @@ pub fn login_continue(data: impl Into<Vec<u8>>) -> ClientMessage {
 }
 
 /// Ends the statement of a session, or the session.
-pub fn kill(session: u64, what: kill_session::Type) -> ClientMessage {
-    ClientMessage::SessionKill(KillSession { r#type: what.into(), x_session_id: session })
+pub fn kill(session: u64, what: KillSessionType) -> ClientMessage {
+    ClientMessage::SessionKill(KillSession { r#type: what, x_session_id: session })
 }
 
 /// Grants a session more result.
@@ -79,7 +79,7 @@ pub fn timestamps(count: i32) -> ClientMessage {
 }
 
 /// Something about a savepoint.
-pub fn savepoint(op: auto_sp::Operation, name: &str) -> ClientMessage {
+pub fn savepoint(op: Operation, name: &str) -> ClientMessage {
     let reset_error = Some(true);
-    ClientMessage::AutoSavepoint(AutoSp { op: op.into(), sp_name: name.into(), reset_error })
+    ClientMessage::AutoSavepoint(AutoSp { op, sp_name: name.into(), reset_error })
 }

@@ -8,19 +8,24 @@
 //! ```
 
 mod schema;
+mod types;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use prost_reflect::MessageDescriptor;
-use prost_types::field_descriptor_proto::Type;
-use prost_types::{DescriptorProto, FileDescriptorSet};
+use epoll_group::codec::message::{ClientKind, ServerKind};
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 #[test]
 fn the_checked_in_types_are_what_the_proto_files_say() {
     let pool = proto::pool();
-    let mut generated = types(pool);
-    generated.insert("schema.rs".to_owned(), schema::generate(pool));
+    let used = Used::of(pool);
+    let mut generated = BTreeMap::new();
+    for file in pool.files() {
+        let name = file.name().replace(".proto", ".rs");
+        generated.insert(name, types::generate(&file, &used));
+    }
+    generated.insert("schema.rs".to_owned(), schema::generate(pool, &used));
 
     let folder = proto::root().join("src/codec/proto");
     let update = std::env::var_os("UPDATE_GENERATED").is_some();
@@ -39,88 +44,72 @@ fn the_checked_in_types_are_what_the_proto_files_say() {
     assert!(stale.is_empty(), "{stale:?} are stale, run this with UPDATE_GENERATED=1");
 }
 
-/// One file of Rust types per `.proto` file.
-fn types(pool: &prost_reflect::DescriptorPool) -> BTreeMap<String, String> {
-    let mut files = FileDescriptorSet::default();
-    for file in pool.files() {
-        let mut file = decode(&file.encode_to_vec());
-        file.message_type.iter_mut().for_each(text_is_bytes);
-        files.file.push(file);
-    }
-    let bare: Vec<_> = pool.all_messages().filter(is_bare).collect();
-    let out = tempfile();
-    let mut config = prost_build::Config::new();
-    config.out_dir(&out);
-    // They carry a proof of the password; the crate writes their `Debug` itself.
-    config.skip_debug([".session.AuthenticateStart", ".session.AuthenticateContinue"]);
-    config.compile_fds(files).expect("the types can be generated");
-    let generated = fs::read_dir(&out)
-        .expect("the generated files are there")
-        .map(|entry| {
-            let path = entry.expect("a generated file").path();
-            let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
-            let text = fs::read_to_string(&path).expect("a generated file can be read");
-            (name, reduced(&text, &bare))
-        })
-        .collect();
-    fs::remove_dir_all(&out).expect("the generated files can be removed");
-    generated
+/// Full names of the messages and enums that some body or notice can hold. The others get no type.
+/// A body without fields needs none either: its kind says all.
+pub(crate) struct Used {
+    messages: BTreeSet<String>,
+    enums: BTreeSet<String>,
 }
 
-/// True for a message without fields that no field holds: the body of a kind that says all. It needs
-/// no type.
-fn is_bare(message: &MessageDescriptor) -> bool {
-    let pool = message.parent_pool();
-    let mut fields = pool.all_messages().flat_map(|other| other.fields().collect::<Vec<_>>());
-    message.fields().len() == 0 && fields.all(|field| field.kind().as_message() != Some(message))
-}
-
-/// The types without those of bare messages, and without the names of enum values. Only the types
-/// of columns keep their names: people read them.
-fn reduced(text: &str, bare: &[MessageDescriptor]) -> String {
-    let bare: Vec<_> = bare.iter().map(|one| format!("pub struct {} {{}}", one.name())).collect();
-    let mut out = String::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let is_names = line.trim_start().starts_with("impl ")
-            && !["FieldType", "OriginalType"].iter().any(|name| line.contains(name));
-        if is_names {
-            let end = line.replace(line.trim_start(), "}");
-            let _ = lines.by_ref().find(|line| *line == end);
-        } else if bare.iter().any(|one| one == line) {
-            // The documentation and the attributes before it go, too.
-            while matches!(out.lines().last(), Some(last) if last.starts_with(['#', '/'])) {
-                let last = out.trim_end().rfind('\n').map_or(0, |at| at + 1);
-                if out[last..].starts_with("// ") {
-                    break;
-                }
-                out.truncate(last);
+impl Used {
+    fn of(pool: &DescriptorPool) -> Self {
+        let client = ClientKind::ALL.iter().filter_map(|&kind| proto::client_message(kind));
+        let server = ServerKind::ALL.iter().flat_map(|&kind| {
+            [false, true].into_iter().filter_map(move |galaxy| proto::server_message(kind, galaxy))
+        });
+        let bodies = client.chain(server).chain((1..).map_while(proto::notice_message));
+        let mut used = Self { messages: BTreeSet::new(), enums: BTreeSet::new() };
+        for name in bodies {
+            let body = pool.get_message_by_name(name).expect("the body of a kind is described");
+            if body.fields().len() > 0 {
+                used.add(&body);
             }
-        } else {
-            out.push_str(line);
-            out.push('\n');
         }
+        used
+    }
+
+    fn add(&mut self, message: &MessageDescriptor) {
+        if !self.messages.insert(message.full_name().to_owned()) {
+            return;
+        }
+        for field in message.fields() {
+            match field.kind() {
+                Kind::Message(inner) => self.add(&inner),
+                Kind::Enum(values) => {
+                    self.enums.insert(values.full_name().to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// True if the type holds the message behind a pointer, because it could hold itself.
+fn is_boxed(field: &FieldDescriptor) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<_> = field.kind().as_message().cloned().into_iter().collect();
+    if field.is_list() {
+        return false;
+    }
+    while let Some(message) = next.pop() {
+        if message == *field.parent_message() {
+            return true;
+        }
+        if seen.insert(message.full_name().to_owned()) {
+            let inside = message.fields().filter(|field| !field.is_list());
+            next.extend(inside.filter_map(|field| field.kind().as_message().cloned()));
+        }
+    }
+    false
+}
+
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for letter in name.replace("TSO", "Tso").chars() {
+        if letter.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.extend(letter.to_lowercase());
     }
     out
-}
-
-fn decode(bytes: &[u8]) -> prost_types::FileDescriptorProto {
-    prost::Message::decode(bytes).expect("a descriptor can be decoded")
-}
-
-/// In proto2 a `string` is unchecked bytes, and both existing peers let any pass. prost would refuse
-/// texts that are not UTF-8, which a database may have.
-fn text_is_bytes(message: &mut DescriptorProto) {
-    for field in &mut message.field {
-        if field.r#type() == Type::String {
-            field.set_type(Type::Bytes);
-        }
-    }
-    message.nested_type.iter_mut().for_each(text_is_bytes);
-}
-
-fn tempfile() -> std::path::PathBuf {
-    let folder = std::env::temp_dir().join(format!("epoll-group-codegen-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder for the generated files");
-    folder
 }

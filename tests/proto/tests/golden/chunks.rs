@@ -85,7 +85,7 @@ fn chunks_of_recorded_conversations_have_the_rows_that_they_say() {
         match vector.kind() {
             12 => {
                 let column = ColumnMetaData::decode(&body[..]).expect("metadata");
-                columns.extend(BlockKind::of_types(column.r#type(), column.original_type()));
+                columns.extend(BlockKind::of_types(column.r#type, column.original_type));
             }
             21 => {
                 let new = || ChunkJoiner::new(columns, 64 << 20);
@@ -109,8 +109,8 @@ fn chunks_of_recorded_conversations_have_the_rows_that_they_say() {
 fn kinds(vector: &Vector) -> Vec<BlockKind> {
     let kind = |meta: &Json| {
         let name = |key: &str| meta[key].as_str().unwrap_or_default().to_owned();
-        let field = FieldType::from_str_name(&name("type"))?;
-        let original = OriginalType::from_str_name(&name("original_type"))?;
+        let field = FieldType::from_protocol_name(&name("type"))?;
+        let original = OriginalType::from_protocol_name(&name("original_type"))?;
         BlockKind::of_types(field, original)
     };
     let metas = vector.json["metas"].as_array().expect("metadata");

@@ -6,8 +6,7 @@ use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
 use epoll_group::codec::proto::notice;
-use epoll_group::codec::proto::notice::session_state_changed::Parameter;
-use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::notice::{Parameter, Scope};
 use prost::Message;
 
 use crate::{GALAXY, Vector, is_other_folder, vectors};
@@ -21,19 +20,19 @@ fn say(
     match message {
         ServerMessage::Error(error) if error.severity.is_some() => {
             let state = error.sql_state[..].try_into().expect("five characters");
-            out.error(error.severity(), error.code, state, &error.msg)?;
+            out.error(error.severity.unwrap_or_default(), error.code, state, &error.msg)?;
         }
-        ServerMessage::Notice(frame) if frame.scope == Some(2) && frame.r#type == 1 => {
+        ServerMessage::Notice(frame) if frame.scope == Some(Scope::Local) && frame.r#type == 1 => {
             let payload = frame.payload.as_deref().unwrap_or_default();
             let warning = notice::Warning::decode(payload).expect("a warning");
-            let level = Level::try_from(warning.level.expect("a level")).expect("a known one");
+            let level = warning.level.expect("a level");
             out.warning(level, warning.code, &warning.msg)?;
         }
-        ServerMessage::Notice(frame) if frame.scope == Some(2) && frame.r#type == 3 => {
+        ServerMessage::Notice(frame) if frame.scope == Some(Scope::Local) && frame.r#type == 3 => {
             let payload = frame.payload.as_deref().unwrap_or_default();
             let state = notice::SessionStateChanged::decode(payload).expect("a state");
             let value = state.value.clone().expect("a value");
-            match (state.param(), value.v_unsigned_int, value.v_string) {
+            match (state.param, value.v_unsigned_int, value.v_string) {
                 (Parameter::RowsAffected, Some(rows), _) => out.rows_affected(rows),
                 (Parameter::GeneratedInsertId, Some(id), _) => out.last_insert_id(id),
                 (Parameter::ProducedMessage, _, Some(text)) => out.produced_message(&text.value)?,

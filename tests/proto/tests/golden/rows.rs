@@ -17,12 +17,13 @@ struct Expected {
 
 impl Expected {
     fn field_type(&self) -> FieldType {
-        FieldType::from_str_name(self.meta["type"].as_str().expect("a type")).expect("a known one")
+        FieldType::from_protocol_name(self.meta["type"].as_str().expect("a type"))
+            .expect("a known one")
     }
 
     fn original_type(&self) -> OriginalType {
         let name = self.meta["original_type"].as_str().expect("a type");
-        OriginalType::from_str_name(name).expect("a known one")
+        OriginalType::from_protocol_name(name).expect("a known one")
     }
 
     fn is_date(&self) -> bool {
@@ -187,8 +188,8 @@ fn metadata_decodes_to_what_the_client_decoded_and_encodes_to_its_bytes() {
             let field = &fields[key];
             field.as_u64().or_else(|| field.as_str()?.parse().ok())
         };
-        assert_eq!(fields["type"], column.field_type.as_str_name(), "{vector}");
-        assert_eq!(fields["original_type"], column.original_type.as_str_name(), "{vector}");
+        assert_eq!(fields["type"], column.field_type.protocol_name(), "{vector}");
+        assert_eq!(fields["original_type"], column.original_type.protocol_name(), "{vector}");
         for (key, value) in [
             ("name", column.name),
             ("original_name", column.original_name),

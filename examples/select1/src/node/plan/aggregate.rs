@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::AggrType;
 use epoll_group::session::SessionError;
 
 use super::eval::compare;

@@ -182,7 +182,7 @@ fn parts(base: Node<'_>) -> Result<Parts<'_>, SessionError> {
             (Way::Get, Some(&get.table_info), get.index_info.as_ref(), key, &[])
         }
         Node::TableScan(scan) => {
-            let way = if scan.reverse() { Way::ScanBack } else { Way::Scan };
+            let way = if scan.reverse.unwrap_or_default() { Way::ScanBack } else { Way::Scan };
             (way, Some(&scan.table_info), scan.index_info.as_ref(), &[], &[])
         }
         Node::RangeScan(scan) => {

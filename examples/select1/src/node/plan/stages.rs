@@ -1,7 +1,6 @@
 //! Rows through what stands above a table.
 
-use epoll_group::codec::message::{Node, PlanError};
-use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::message::Node;
 use epoll_group::codec::proto::plan::{ExecPlan, Project, TableProject};
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
@@ -12,7 +11,7 @@ use super::expr::Expr;
 use super::shape::{self, Wanted};
 use super::types::type_of;
 use super::value::Val;
-use super::{Sink, malformed, refuse, sqlite};
+use super::{Sink, refuse, sqlite};
 use crate::node::columns::Description;
 
 /// Number of rows between two checks for a cancel.
@@ -72,11 +71,8 @@ impl<'a> Pipeline<'a> {
                 Node::TableProject(project) => pick(message, project, &fields)?,
                 Node::Project(project) => compute(message, project, &fields)?,
                 Node::Aggregate(node) => {
-                    let kind = node.r#type;
-                    let function = AggrType::try_from(kind)
-                        .map_err(|_| malformed(PlanError::Node { kind }))?;
                     let over = Expr::new(message, &node.expr, &fields)?;
-                    let aggregate = Aggregate::new(function, &over.ty)?;
+                    let aggregate = Aggregate::new(node.r#type, &over.ty)?;
                     let output = vec![aggregate.field(shape::text(message, &node.field)?)];
                     (Stage::Aggregate(over, Box::new(aggregate)), output)
                 }

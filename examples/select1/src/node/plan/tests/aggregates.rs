@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use epoll_group::codec::proto::plan::AggrType;
 use epoll_group::codec::proto::plan::Expr;
-use epoll_group::codec::proto::plan::aggr::AggrType;
 use proptest::prelude::*;
 
 use super::*;
@@ -60,14 +60,6 @@ fn an_aggregate_is_one_row_of_the_type_that_mysql_gives_it() {
         (result.columns, result.rows),
         (vec!["m Sint".to_owned()], vec![vec!["3".to_owned()]])
     );
-}
-
-#[test]
-fn a_function_that_is_none_is_refused() {
-    let db = database("create table t (i int)");
-    let mut plan = scan("t").aggregate(AggrType::CountFunc, text("r"), Expr::reference(0));
-    plan.aggr.as_mut().expect("an aggregate").r#type = 99;
-    assert_eq!(refusal(&db, plan, Vec::new()), "plan node of type 99 lacks its member");
 }
 
 /// Numbers of hundredths.
