@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codec::error::Scope;
 use crate::codec::proto::generic::ErrorReply;
-use crate::codec::proto::generic::Severity;
 
 /// Fate of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,70 +32,18 @@ impl fmt::Display for Fate {
     }
 }
 
-/// Error that a server answered with.
-///
-/// *Shape*: owns its text, which is in the character set of the session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerError {
-    code: u32,
-    state: Vec<u8>,
-    message: Vec<u8>,
-    fatal: bool,
-}
-
-impl ServerError {
-    pub(super) fn new(reply: ErrorReply) -> Self {
-        let fatal = reply.severity == Some(Severity::Fatal);
-        Self { code: reply.code, state: reply.sql_state, message: reply.msg, fatal }
-    }
-
-    /// Number of the error: of MySQL, or one of [`code`](crate::codec::error::code).
-    #[must_use]
-    pub const fn code(&self) -> u32 {
-        self.code
-    }
-
-    /// SQL state, five characters.
-    #[must_use]
-    pub fn state(&self) -> &[u8] {
-        &self.state
-    }
-
-    /// Text of the error.
-    #[must_use]
-    pub fn message(&self) -> &[u8] {
-        &self.message
-    }
-
-    /// Returns true if the error ended the session, or the connection during a login.
-    #[must_use]
-    pub const fn is_fatal(&self) -> bool {
-        self.fatal
-    }
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (state, text) =
-            (String::from_utf8_lossy(&self.state), String::from_utf8_lossy(&self.message));
-        write!(f, "error {} ({state}): {text}", self.code)
-    }
-}
-
-impl StdError for ServerError {}
-
 /// Kind of an error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The server answered with an error.
-    Server(Arc<ServerError>),
+    /// The server answered with an error. Its text is in the character set of the session.
+    Server(Arc<ErrorReply>),
     /// A deadline passed in this stage.
     Deadline(Stage),
     /// No connection could be made. The text is the last reason.
     Connect(Arc<str>),
     /// The server refused the login.
-    Login(Arc<ServerError>),
+    Login(Arc<ErrorReply>),
     /// The connection ended for this reason.
     Lost(Arc<str>),
     /// The server violated the protocol.
@@ -163,9 +111,10 @@ impl Error {
 
     /// Error answered by a server. A fatal error may arrive after the request has begun, so its
     /// fate is unknown.
-    pub(super) fn server(error: Arc<ServerError>) -> Self {
-        let fate = if error.is_fatal() { Fate::Unknown } else { Fate::Refused };
-        Self::new(fate, ErrorKind::Server(error))
+    pub(super) fn server(error: ErrorReply) -> Self {
+        let ends_session = error.scope() == Scope::Session;
+        let fate = if ends_session { Fate::Unknown } else { Fate::Refused };
+        Self::new(fate, ErrorKind::Server(Arc::new(error)))
     }
 
     pub(super) fn protocol(what: impl Into<Cow<'static, str>>) -> Self {
@@ -191,7 +140,7 @@ impl Error {
 
     /// Error of the server, if the server answered with one.
     #[must_use]
-    pub fn server_error(&self) -> Option<&ServerError> {
+    pub fn server_error(&self) -> Option<&ErrorReply> {
         match &self.kind {
             ErrorKind::Server(error) | ErrorKind::Login(error) => Some(error),
             _ => None,
@@ -257,9 +206,6 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.kind {
-            ErrorKind::Server(error) | ErrorKind::Login(error) => Some(error),
-            _ => None,
-        }
+        self.server_error().map(|error| error as _)
     }
 }

@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::error::{Error, ErrorKind, Fate, ServerError, Stage};
+use super::error::{Error, ErrorKind, Fate, Stage};
 use super::options::Options;
 use super::request::Wire;
 use super::slot::{Asked, Place, Slot, Step, Watcher};
-use crate::codec::error::{INTERRUPTED_STATE, code};
+use crate::codec::error::{INTERRUPTED_STATE, Scope, code};
 use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
@@ -376,7 +376,7 @@ impl Exchange {
             return;
         }
         if let ErrorKind::Server(error) = error.kind() {
-            shared.shutdown |= error.is_fatal() && error.code() == code::SHUTDOWN;
+            shared.shutdown |= error.scope() == Scope::Session && error.code == code::SHUTDOWN;
         }
         for slot in self.slots.iter_mut().filter(|slot| !slot.is_answered()) {
             let error = match (slot.is_held(), error.fate()) {
@@ -486,12 +486,14 @@ impl Exchange {
         // The user does not know of the digest. Without the cancellation the request would have
         // been sent again.
         let reply = if reply.is_cache_miss() && slot.cancelled { interrupted() } else { reply };
-        let error = Arc::new(ServerError::new(reply));
         match asked {
             // The server runs no request behind a failed opening.
-            Asked::Open => self.die(&Error::new(Fate::Refused, ErrorKind::Server(error)), shared),
-            _ if error.is_fatal() => self.die(&Error::server(error), shared),
-            _ => self.end_current(Err(Error::server(error)), shared),
+            Asked::Open => {
+                let kind = ErrorKind::Server(Arc::new(reply));
+                self.die(&Error::new(Fate::Refused, kind), shared);
+            }
+            _ if reply.scope() == Scope::Session => self.die(&Error::server(reply), shared),
+            _ => self.end_current(Err(Error::server(reply)), shared),
         }
     }
 
@@ -499,14 +501,10 @@ impl Exchange {
     fn handle_stray(&mut self, frame: &Frame<'_>, shared: &mut Shared) {
         match frame.server_message(&shared.limits) {
             Ok(ServerMessage::Notice(_) | ServerMessage::TokenDone(_)) => {}
-            Ok(ServerMessage::Error(reply)) => {
-                let error = ServerError::new(reply);
-                if error.is_fatal() {
-                    self.die(&Error::server(Arc::new(error)), shared);
-                } else {
-                    shared.stray_errors += 1;
-                }
+            Ok(ServerMessage::Error(error)) if error.scope() == Scope::Session => {
+                self.die(&Error::server(error), shared);
             }
+            Ok(ServerMessage::Error(_)) => shared.stray_errors += 1,
             _ => {
                 let what = format!("kind {} in answer to nothing", frame.kind());
                 self.kill(&Error::protocol(what), shared);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{Error, ErrorKind, Fate, ServerError};
+use super::error::{Error, ErrorKind, Fate};
 use super::options::Options;
 use crate::codec::auth::{Challenge, Reply};
 use crate::codec::message::{ClientMessage, ServerMessage};
@@ -49,7 +49,7 @@ impl Login {
         match (&self, message) {
             (_, ServerMessage::Notice(_)) => Step::Wait,
             (_, ServerMessage::Error(error)) => {
-                let kind = ErrorKind::Login(Arc::new(ServerError::new(error)));
+                let kind = ErrorKind::Login(Arc::new(error));
                 Step::Failed(Error::new(Fate::NotSent, kind))
             }
             (Self::Started, ServerMessage::AuthenticateContinue(challenge)) => {

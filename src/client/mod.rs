@@ -67,8 +67,8 @@ mod status;
 mod waiting;
 
 pub use answer::{Answer, Piece, Row, Summary};
-pub use error::{Error, ErrorKind, Fate, ServerError, Stage};
-pub use options::{Options, OptionsError};
+pub use error::{Error, ErrorKind, Fate, Stage};
+pub use options::Options;
 pub use pending::Pending;
 pub use request::Request;
 pub use session::{Canceller, Session};
@@ -87,6 +87,7 @@ use waiting::Receiver;
 
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::tso::GetTso;
+use crate::config::ConfigError;
 use crate::runtime::Handle;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
@@ -107,7 +108,7 @@ impl Client {
     /// # Errors
     ///
     /// Returns an error if an option is out of its range.
-    pub fn new(handle: &Handle, options: Options) -> Result<Self, OptionsError> {
+    pub fn new(handle: &Handle, options: Options) -> Result<Self, ConfigError> {
         options.check()?;
         Ok(Self { fleet: Fleet::new(handle.clone(), options) })
     }

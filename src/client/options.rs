@@ -1,10 +1,10 @@
 //! [`Options`]: address, account, limits and timeouts of a client.
 
-use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::config::ConfigError;
 use crate::net::{MakeLayer, Makers};
 
 /// Makes the struct with its defaults, setters and checks, from the table.
@@ -43,7 +43,7 @@ macro_rules! options {
                 self
             })+
 
-            fn check_ranges(&self) -> Result<(), OptionsError> {
+            fn check_ranges(&self) -> Result<(), ConfigError> {
                 $(within(stringify!($name), self.$name, $range)?;)+
                 Ok(())
             }
@@ -164,12 +164,12 @@ impl Options {
         self
     }
 
-    pub(super) fn check(&self) -> Result<(), OptionsError> {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.check_ranges()?;
         within("reconnect_max", self.reconnect_max, self.reconnect_min..=DAY)?;
         if self.user.is_empty() || self.user.contains('\0') {
-            let allowed = "a name without zero bytes".to_owned();
-            return Err(OptionsError::new("user", format!("{:?}", self.user), allowed));
+            let allowed = "the names without zero bytes".into();
+            return Err(ConfigError::out_of_range("user", &self.user, allowed));
         }
         Ok(())
     }
@@ -194,40 +194,12 @@ fn within<T: PartialOrd + fmt::Debug>(
     name: &'static str,
     value: T,
     range: RangeInclusive<T>,
-) -> Result<(), OptionsError> {
+) -> Result<(), ConfigError> {
     if range.contains(&value) {
         return Ok(());
     }
-    Err(OptionsError::new(name, format!("{value:?}"), format!("{range:?}")))
+    Err(ConfigError::out_of_range(name, value, format!("{range:?}")))
 }
-
-/// Error of an option that is out of its range: name, value and range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionsError {
-    name: &'static str,
-    value: String,
-    range: String,
-}
-
-impl OptionsError {
-    const fn new(name: &'static str, value: String, range: String) -> Self {
-        Self { name, value, range }
-    }
-
-    /// Name of the option.
-    #[must_use]
-    pub const fn field(&self) -> &'static str {
-        self.name
-    }
-}
-
-impl fmt::Display for OptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, not in {}", self.name, self.value, self.range)
-    }
-}
-
-impl Error for OptionsError {}
 
 #[cfg(test)]
 mod tests {
@@ -238,11 +210,11 @@ mod tests {
         let good = || Options::new("127.0.0.1:1", "root");
         assert_eq!(good().check(), Ok(()));
         let bad = good().connections(0).check().map_err(|error| error.to_string());
-        assert_eq!(bad, Err("connections is 0, not in 1..=1024".into()));
+        assert_eq!(bad, Err("connections 0 is outside 1..=1024".into()));
         let bad = good().reconnect_min(Duration::from_secs(3)).check();
-        assert_eq!(bad.map_err(|error| error.field()), Err("reconnect_max"));
+        assert_eq!(bad.map_err(|error| error.field), Err("reconnect_max"));
         let bad = Options::new("127.0.0.1:1", "").check();
-        assert_eq!(bad.map_err(|error| error.field()), Err("user"));
+        assert_eq!(bad.map_err(|error| error.field), Err("user"));
     }
 
     #[test]

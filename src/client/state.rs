@@ -9,12 +9,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::error::{Error, ErrorKind, ServerError, Stage};
+use super::error::{Error, ErrorKind, Stage};
 use super::exchange::{Exchange, Shared, Taken};
 use super::login::{self, Login};
 use super::options::Options;
 use super::request::Wire;
 use super::slot::{Asked, Slot, Watcher};
+use crate::codec::error::Scope;
 use crate::codec::frame::{Dialect, Frame};
 use crate::codec::message::{ClientMessage, ServerMessage};
 
@@ -418,13 +419,12 @@ impl State {
             }
             return;
         }
-        if let ServerMessage::Error(error) = message {
-            let error = ServerError::new(error);
-            if error.is_fatal() {
+        match message {
+            ServerMessage::Error(error) if error.scope() == Scope::Session => {
                 self.lose(&Error::unknown(ErrorKind::Lost(error.to_string().into())));
-            } else {
-                self.shared.stray_errors += 1;
             }
+            ServerMessage::Error(_) => self.shared.stray_errors += 1,
+            _ => {}
         }
     }
 

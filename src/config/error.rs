@@ -38,7 +38,7 @@ pub enum ConfigErrorKind {
 
 impl ConfigError {
     /// `Debug` prints a number as the number, and a `Duration` as `1.5s`.
-    pub(super) fn out_of_range(field: &'static str, value: impl fmt::Debug, range: String) -> Self {
+    pub(crate) fn out_of_range(field: &'static str, value: impl fmt::Debug, range: String) -> Self {
         let kind = ConfigErrorKind::OutOfRange;
         Self { field, value: format!("{value:?}"), range, kind }
     }

@@ -51,7 +51,7 @@ fn an_error_leaves_the_session_and_says_that_it_was_refused() {
     assert_eq!(error.fate(), Fate::Refused);
     let refusal = error.server_error().expect("of the server");
     assert_eq!(
-        (refusal.code(), refusal.state(), refusal.message()),
+        (refusal.code, &*refusal.sql_state, &*refusal.msg),
         (1234, &b"42000"[..], &b"it failed"[..])
     );
     assert_eq!(one(session.execute("echo on")), "on");
@@ -160,7 +160,7 @@ fn a_statement_is_cancelled() {
     both.server.control.wait_at("a", 1);
     canceller.cancel();
     let error = pending.wait().expect_err("interrupted");
-    assert_eq!(error.server_error().expect("of the server").code(), 1317);
+    assert_eq!(error.server_error().expect("of the server").code, 1317);
     assert_eq!(one(session.execute("one")), "1");
 }
 

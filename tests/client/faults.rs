@@ -260,7 +260,7 @@ fn a_server_that_opens_no_sessions_refuses_what_was_sent_with_the_opening() {
     let mut session = client.session().expect("a session");
     let (first, second) = (session.send("one").expect("sent"), session.send("one"));
     let error = first.wait().expect_err("refused");
-    assert_eq!(error.server_error().expect("of the server").code(), 1040);
+    assert_eq!(error.server_error().expect("of the server").code, 1040);
     assert_eq!(error.fate(), Fate::Refused);
     match second {
         Ok(pending) => assert_eq!(pending.wait().expect_err("refused").fate(), Fate::Refused),

@@ -175,10 +175,10 @@ impl Stress {
         let outcome = match answer.and_then(|answer| read(answer, tag)) {
             Ok(()) => Outcome::Answered,
             Err(error) => {
-                if let Some(refusal) = error.server_error().filter(|error| error.code() == 1234)
+                if let Some(refusal) = error.server_error().filter(|error| error.code == 1234)
                     && error.fate() == Fate::Refused
                 {
-                    let text = String::from_utf8_lossy(refusal.message());
+                    let text = String::from_utf8_lossy(&refusal.msg);
                     assert_eq!(text, tag.to_string(), "the error of another");
                 }
                 Outcome::Failed(error)

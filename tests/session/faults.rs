@@ -199,7 +199,7 @@ impl Outcomes {
                 Fate::NotSent => self.not_sent.push(tag),
                 Fate::Unknown => self.unknown.push(tag),
                 Fate::Refused => {
-                    let text = error.server_error().map(|error| error.message().to_vec());
+                    let text = error.server_error().map(|error| error.msg.clone());
                     self.wrong += u64::from(text != Some(tag.to_string().into_bytes()));
                     self.refused.push(tag);
                 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use epoll_group::client::{self, Answer, ErrorKind, Fate, Request};
+use epoll_group::codec::error::Scope;
 use epoll_group::pool::{GetError, Pooled};
 use epoll_group::session::SessionError;
 
@@ -154,5 +155,5 @@ impl Ask {
 
 /// True if the error came from the data node and its session goes on.
 pub fn is_said(error: &client::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Server(said) if !said.is_fatal())
+    matches!(error.kind(), ErrorKind::Server(said) if said.scope() == Scope::Request)
 }

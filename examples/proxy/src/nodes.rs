@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use epoll_group::Handle;
-use epoll_group::client::{self, Client, Options, OptionsError, Session};
+use epoll_group::client::{self, Client, Options, Session};
 use epoll_group::pool::{
     Backend, BackendStatus, GetError, Limits, Manage, Observer, Pool, Pooled, Target, Version,
 };
+use epoll_group::{ConfigError, Handle};
 
 use crate::failover::Probe;
 
@@ -88,7 +88,7 @@ impl Nodes {
         nodes: &[NodeOptions],
         patience: Patience,
     ) -> Result<Arc<Self>, NodesError> {
-        let endpoints = |node: &NodeOptions| -> Result<(Name, Arc<[Endpoint]>), OptionsError> {
+        let endpoints = |node: &NodeOptions| -> Result<(Name, Arc<[Endpoint]>), ConfigError> {
             let endpoints = node.endpoints.iter().map(|address| {
                 let options = Options::new(address.as_str(), node.user.as_str())
                     .password(node.password.as_str())
@@ -271,7 +271,7 @@ impl Error for ConnectError {}
 /// Why there are no nodes.
 #[derive(Debug)]
 pub enum NodesError {
-    Options(OptionsError),
+    Options(ConfigError),
     Pool(String),
 }
 

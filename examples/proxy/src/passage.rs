@@ -82,7 +82,7 @@ impl<U: User> Relay for Passage<U> {
             Ok(Piece::End) => return Ok(Relayed::End(self.end())),
             Err(error) => {
                 let said = error.server_error().filter(|_| is_said(&error));
-                let end = said.map_or(End::Lost, |said| End::Failed(said.code()));
+                let end = said.map_or(End::Lost, |said| End::Failed(said.code));
                 if let Some(user) = self.user.take() {
                     user.ended(end);
                 }

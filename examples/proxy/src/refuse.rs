@@ -6,6 +6,7 @@
 use std::fmt;
 
 use epoll_group::client::{self, ErrorKind, Fate};
+use epoll_group::codec::proto::generic::ErrorReply;
 use epoll_group::pool::{Cause, GetError};
 use epoll_group::session::SessionError;
 
@@ -75,10 +76,9 @@ pub fn no_session(node: impl fmt::Display, error: &GetError) -> SessionError {
 /// Error of a data node, or the reason why it did not answer.
 pub fn of_node(node: impl fmt::Display, error: &client::Error) -> SessionError {
     if let ErrorKind::Server(said) = error.kind() {
-        let state = said.state().try_into().unwrap_or(*b"HY000");
-        let (code, message) = (said.code(), said.message());
+        let said = SessionError::from(ErrorReply::clone(said));
         // A session of a data node that dies does not take the client's along.
-        return SessionError::new(code, &state, message);
+        return SessionError::new(said.code(), said.state(), said.message());
     }
     let fate = match error.fate() {
         Fate::Unknown => "; the statement may have been executed",

@@ -113,5 +113,5 @@ fn text(mut answer: Answer) -> Result<String, client::Error> {
 fn refused(session: &mut Session, request: impl Into<Request>) -> (u32, String) {
     let error = session.run(request).expect_err("it is refused");
     let said = error.server_error().unwrap_or_else(|| panic!("the proxy is there: {error}"));
-    (said.code(), String::from_utf8_lossy(said.message()).into_owned())
+    (said.code, String::from_utf8_lossy(&said.msg).into_owned())
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use epoll_group::client::{
     Answer, Client, ConnectionPhase, Error, ErrorKind, Fate, Options, Request, Session,
 };
+use epoll_group::codec::error::Scope;
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::internal::simulated::Simulated;
 use epoll_group::net::{Address, Connection};
@@ -198,7 +199,7 @@ impl Fleet {
             Ok(summary) => life.executed == 1 && life.said == Said::Fine && summary.affected == tag,
             Err(error) if error.fate() == Fate::NotSent => life.executed == 0,
             Err(error) => match error.kind() {
-                ErrorKind::Server(error) => error.is_fatal() || life.said != Said::Fine,
+                ErrorKind::Server(error) => error.scope() == Scope::Session || life.said != Said::Fine,
                 ErrorKind::SessionEnded => true,
                 _ => self.troubled.get() || scene.drained.get() || scene.cut.get(),
             },

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use epoll_group::client::{Error, ErrorKind, Fate, ServerError};
+use epoll_group::client::{Error, ErrorKind, Fate};
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
-use epoll_group::codec::error::code;
+use epoll_group::codec::error::{Scope, code};
 use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{Notice, ServerMessage};
+use epoll_group::codec::proto::generic::ErrorReply;
 use epoll_group::codec::value::Value;
 
 use super::peer::{Asked, Peer};
@@ -207,23 +208,24 @@ impl Peer {
         scene: &Scene,
         asked: &Asked,
         life: &Life,
-        error: &ServerError,
+        error: &ErrorReply,
     ) -> Result<&'static str, String> {
         let bad = |why: &str| Err(format!("{why}: {error}"));
-        if !error.is_fatal() && life.said == Said::Fine {
+        let is_fatal = error.scope() == Scope::Session;
+        if !is_fatal && life.said == Said::Fine {
             return bad("was done, and is said to have failed");
         }
-        let text = String::from_utf8_lossy(error.message());
+        let text = String::from_utf8_lossy(&error.msg);
         let of = text.parse::<u64>().ok();
         let causes = scene.causes(self.index, life.session);
         let in_session = |tag: u64| {
             scene.life(tag, self.index, |other| other.session == life.session).unwrap_or(false)
         };
-        if life.if_no_error && life.executed == 0 && !error.is_fatal() && of.is_none_or(in_session)
+        if life.if_no_error && life.executed == 0 && !is_fatal && of.is_none_or(in_session)
         {
             return Ok("outcome: behind an error, or with one of its own");
         }
-        match error.code() {
+        match error.code {
             ERROR if text == "no session" && life.executed == 0 => Ok("outcome: no session"),
             ERROR if of == Some(asked.tag) && life.said == Said::Failed => {
                 Ok("outcome: error of the service")
@@ -248,7 +250,7 @@ impl Peer {
             code::CACHE_MISS if life.executed == 0 => Ok("outcome: the text was not known"),
             code::SERVER => match &*text {
                 "Session is killing." if causes.closed => Ok("outcome: the session was killed"),
-                "Session unexpected killed." if error.is_fatal() && causes.panicked => {
+                "Session unexpected killed." if is_fatal && causes.panicked => {
                     Ok("outcome: a handler panicked")
                 }
                 "The request was dropped without an answer."

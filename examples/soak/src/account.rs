@@ -111,8 +111,8 @@ impl Account {
 /// Returns the kind of an error in a word or two.
 fn kind(error: &Error) -> String {
     match error.kind() {
-        ErrorKind::Server(error) => format!("error {}", error.code()),
-        ErrorKind::Login(error) => format!("login {}", error.code()),
+        ErrorKind::Server(error) => format!("error {}", error.code),
+        ErrorKind::Login(error) => format!("login {}", error.code),
         ErrorKind::Deadline(_) => "deadline".to_owned(),
         ErrorKind::Connect(_) => "connect".to_owned(),
         ErrorKind::Lost(_) => "lost".to_owned(),

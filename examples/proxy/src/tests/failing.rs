@@ -162,7 +162,7 @@ fn a_frozen_primary_is_given_up_and_no_change_is_made_twice() {
     // A read can be done again, at the stand-by.
     assert_eq!(rows(&mut other, "select k from sbtest1 where id = 3"), "30;");
     let error = change.wait().and_then(super::text).expect_err("nobody answers");
-    let said = error.server_error().map(|said| said.message().to_vec()).unwrap_or_default();
+    let said = error.server_error().map(|said| said.msg.clone()).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("may have been executed"), "{said}");
     until("it is the turn of the stand-by", || {

@@ -95,7 +95,7 @@ fn a_statement_is_killed_where_it_runs() {
     until("it runs", || world.fleet.in_use() == 1);
     session.canceller().cancel();
     let error = pending.wait().and_then(super::text).expect_err("it is killed");
-    assert_eq!(error.server_error().map(|said| said.code()), Some(1317), "{error}");
+    assert_eq!(error.server_error().map(|said| said.code), Some(1317), "{error}");
     // Not only for the client.
     world.settled();
     assert_eq!(rows(&mut session, "select 1"), "1;");
@@ -111,7 +111,7 @@ fn a_killed_statement_leaves_its_transaction() {
         let pending = one.send("select sleep(600)").expect("it is sent");
         one.canceller().cancel();
         let error = pending.wait().and_then(super::text).expect_err("it is killed");
-        assert_eq!(error.server_error().map(|said| said.code()), Some(1317), "{error}");
+        assert_eq!(error.server_error().map(|said| said.code), Some(1317), "{error}");
         // Runs behind the killed one, in the same session of the node.
         assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "0;");
         assert_eq!(rows(&mut other, "select k from sbtest1 where id = 1"), "10;");

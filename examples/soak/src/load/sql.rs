@@ -5,10 +5,10 @@ use std::error::Error as StdError;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use epoll_group::Handle;
-use epoll_group::client::{Answer, Client, Error, Options, OptionsError, Request, Session};
+use epoll_group::client::{Answer, Client, Error, Options, Request, Session};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
+use epoll_group::{ConfigError, Handle};
 use fastrand::Rng;
 
 use super::Road;
@@ -56,7 +56,7 @@ pub(crate) fn client(
     handle: &Handle,
     address: SocketAddr,
     road: Road,
-) -> Result<Client, OptionsError> {
+) -> Result<Client, ConfigError> {
     let second = Duration::from_secs(1);
     let options = Options::new(address.to_string(), USER).password(PASSWORD).connections(2);
     let options = options.reconnect_max(second / 10);

@@ -33,7 +33,7 @@ impl KvError {
     #[must_use]
     pub fn code(&self) -> Option<u32> {
         match self {
-            Self::Client(error) => error.server_error().map(client::ServerError::code),
+            Self::Client(error) => error.server_error().map(|error| error.code),
             Self::Malformed(_) => None,
         }
     }

@@ -51,8 +51,8 @@ fn what_makes_no_sense_is_refused_and_the_session_goes_on() {
         ),
     ] {
         let error = failure(&mut session, Request::sql(text).args(arguments));
-        assert_eq!(error.message(), message.as_bytes(), "{text}: {error}");
-        assert_eq!((error.code(), error.state()), (number, state.as_bytes()), "{text}");
+        assert_eq!(error.msg, message.as_bytes(), "{text}: {error}");
+        assert_eq!((error.code, &*error.sql_state), (number, state.as_bytes()), "{text}");
         assert_eq!(told(&mut session, "get 'a'"), "@0 0");
     }
 }
@@ -162,6 +162,6 @@ fn only_the_user_logs_in() {
         let client = Client::new(&both.runtime.handle(), options).expect("good options");
         let error = client.session().expect_err("refused");
         let ErrorKind::Login(refused) = error.kind() else { panic!("{error}") };
-        assert_eq!(refused.code(), 1045);
+        assert_eq!(refused.code, 1045);
     }
 }

@@ -13,7 +13,9 @@ mod statements;
 
 use std::fmt::Write;
 
-use epoll_group::client::{Answer, Client, Options, Request, ServerError, Session, Summary};
+use epoll_group::client::{Answer, Client, Options, Request, Session, Summary};
+use epoll_group::codec::error::Scope;
+use epoll_group::codec::proto::generic::ErrorReply;
 use epoll_group::codec::value::Value;
 use epoll_group::{Config, Runtime};
 use lab::LONG;
@@ -117,9 +119,9 @@ fn told(session: &mut Session, request: impl Into<Request>) -> String {
 
 /// Returns the error that a request ends with. The session survives it.
 #[track_caller]
-fn failure(session: &mut Session, request: impl Into<Request>) -> ServerError {
+fn failure(session: &mut Session, request: impl Into<Request>) -> ErrorReply {
     let error = session.run(request).expect_err("an error");
     let error = error.server_error().unwrap_or_else(|| panic!("not the server's: {error}"));
-    assert!(!error.is_fatal() && session.is_alive(), "{error}");
+    assert!(error.scope() == Scope::Request && session.is_alive(), "{error}");
     error.clone()
 }

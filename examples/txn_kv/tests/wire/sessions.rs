@@ -3,7 +3,6 @@
 use std::sync::mpsc;
 use std::thread;
 
-use epoll_group::client::ServerError;
 use txn_kv::Txn;
 use txn_kv::service::code;
 
@@ -103,7 +102,7 @@ fn who_cancels_hears_so_and_the_write_is_done_all_the_same() {
     eventually(LONG, || deferred(&both) == 2);
     second.canceller().cancel();
     let error = waiting.wait().expect_err("cancelled");
-    assert_eq!(error.server_error().map(ServerError::code), Some(1317), "{error}");
+    assert_eq!(error.server_error().map(|error| error.code), Some(1317), "{error}");
     both.engine.commits.open();
     flushed.wait().expect("written");
     eventually(LONG, || both.server.store().revision() == 2);

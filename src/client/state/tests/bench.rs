@@ -208,7 +208,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn fails(&mut self, session: u64, seq: u64, code: u32, fate: Fate) {
         let error = self.bad(session, seq);
-        assert_eq!(error.server_error().expect("of the server").code(), code);
+        assert_eq!(error.server_error().expect("of the server").code, code);
         assert_eq!(error.fate(), fate);
     }
 
