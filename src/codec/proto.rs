@@ -1,4 +1,4 @@
-//! Messages of the protocol, generated from the `.proto` files in `src/codec/proto`.
+//! Messages of the protocol, generated from the `.proto` files in `tests/proto/files` of the repository.
 //!
 //! Each type follows its file: a struct per message, with a public field per field, and an enum per
 //! enum. Types inside a message are beside it here. An absent field has the default value of its
@@ -220,41 +220,43 @@ macro_rules! names {
     };
 }
 
-macro_rules! generated {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
-        $(
-            $(#[$doc])*
-            #[allow(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "generated")]
-            #[rustfmt::skip]
-            pub mod $name;
-        )*
-    };
-}
-
-generated! {
-    /// Messages about the connection and no session.
-    connection;
-    /// Expectations: conditions for the requests of a block. The older server line only.
-    expect;
-    /// Transfer of tablespace files.
-    file;
-    /// Answers that any request can get.
-    generic;
-    /// Notices: messages of a server beside the results.
-    notice;
-    /// Execution plans: reads without a statement to parse.
-    plan;
-    /// Results: metadata, rows, chunks, ends.
-    resultset;
-    /// Login; start and end of sessions.
-    session;
-    /// Statements in text form and the flow control of their results.
-    sql;
-    /// Timestamps and savepoints of distributed transactions.
-    tso;
-    /// Values with their type: statement arguments, plan literals, capabilities.
-    value;
-}
-
+// Generated: a module for each file.
+#[rustfmt::skip]
+#[allow(missing_docs, clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "generated")]
+mod messages;
 #[rustfmt::skip]
 pub(super) mod schema;
+
+/// Messages about the connection and no session.
+#[doc(inline)]
+pub use messages::connection;
+/// Expectations: conditions for the requests of a block. The older server line only.
+#[doc(inline)]
+pub use messages::expect;
+/// Transfer of tablespace files.
+#[doc(inline)]
+pub use messages::file;
+/// Answers that any request can get.
+#[doc(inline)]
+pub use messages::generic;
+/// Notices: messages of a server beside the results.
+#[doc(inline)]
+pub use messages::notice;
+/// Execution plans: reads without a statement to parse.
+#[doc(inline)]
+pub use messages::plan;
+/// Results: metadata, rows, chunks, ends.
+#[doc(inline)]
+pub use messages::resultset;
+/// Login; start and end of sessions.
+#[doc(inline)]
+pub use messages::session;
+/// Statements in text form and the flow control of their results.
+#[doc(inline)]
+pub use messages::sql;
+/// Timestamps and savepoints of distributed transactions.
+#[doc(inline)]
+pub use messages::tso;
+/// Values with their type: statement arguments, plan literals, capabilities.
+#[doc(inline)]
+pub use messages::value;

@@ -13,7 +13,7 @@ pub fn root() -> &'static Path {
 
 /// Every `.proto` file, in a fixed order.
 pub fn files() -> Vec<PathBuf> {
-    let folder = root().join("src/codec/proto");
+    let folder = root().join("tests/proto/files");
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .expect("the folder of the .proto files is there")
         .map(|entry| entry.expect("its entries can be read").path())
@@ -27,7 +27,7 @@ pub fn files() -> Vec<PathBuf> {
 /// Messages and fields of the files.
 pub fn pool() -> &'static DescriptorPool {
     static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-        let mut compiler = protox::Compiler::new([root().join("src/codec/proto")])
+        let mut compiler = protox::Compiler::new([root().join("tests/proto/files")])
             .expect("the folder of the .proto files is there");
         compiler.include_source_info(true);
         compiler.open_files(files()).expect("the .proto files are right");
