@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::net::{
     Address, Close, CloseReason, ConnectOptions, Connection, Input, ListenOptions, Listener,
@@ -269,6 +269,51 @@ fn records_without_data_count_as_kept_until_data_comes() {
     eventually_or(LONG, || runtime.stats().buffered_bytes == 0, || runtime.stats());
 }
 
+/// A handler waits for its peer in the middle of a request. Records end that wait, in pieces as well as
+/// many at once, and so does the end of the stream.
+#[test]
+fn a_handler_waits_for_the_next_record() {
+    const SIZE: usize = 300_000;
+    let (runtime, identity) = (start(config()), Identity::new());
+    let converse = |conn: &Connection, input: &mut Input<'_>| {
+        let mut wait_for = |count: usize, question: &str| -> Result<Vec<u8>, Close> {
+            conn.send(question);
+            while input.len() < count {
+                input.read_more(Instant::now() + LONG)?;
+            }
+            Ok(input.take(count).to_vec())
+        };
+        wait_for(1, "")?;
+        let short = wait_for(5, "short?")?;
+        let long = wait_for(SIZE, "long?")?;
+        conn.send([&short[..], &long].concat());
+        let end = wait_for(1, "");
+        Err(end.err().unwrap_or_else(|| "more came".into()))
+    };
+    let listener = listen(&runtime, &TlsServer::new(identity.server()), Bytes::new(converse));
+    for version in [&TLS12, &TLS13] {
+        let mut stream = foreign(listener.local_addr(), &identity.client(&[version]));
+        let hears = |stream: &mut Foreign, expected: &[u8]| {
+            let mut heard = vec![0; expected.len()];
+            stream.read_exact(&mut heard).expect("told");
+            assert!(heard == expected, "{version:?}: the bytes differ");
+        };
+        stream.write_all(b"?").expect("sent");
+        hears(&mut stream, b"short?");
+        for byte in b"hello" {
+            stream.write_all(&[*byte]).expect("sent");
+        }
+        hears(&mut stream, b"long?");
+        let long = pattern(SIZE);
+        stream.write_all(&long).expect("sent");
+        hears(&mut stream, &[b"hello", &long[..]].concat());
+        stream.conn.send_close_notify();
+        stream.flush().expect("sent");
+        assert_eq!(stream.read_to_end(&mut Vec::new()).expect("the end"), 0);
+    }
+    eventually_or(LONG, || runtime.stats().buffered_bytes == 0, || runtime.stats());
+}
+
 #[test]
 fn a_reload_changes_the_certificate_of_new_connections_alone() {
     let (runtime, old, new) = (start(config()), Identity::new(), Identity::new());
@@ -503,20 +548,21 @@ fn a_server_of_openssl_is_asked() {
     let [certificate, key] = ["certificate", "key"].map(|name| dir.socket().with_file_name(name));
     fs::write(&certificate, identity.0.cert.pem()).expect("written");
     fs::write(&key, identity.0.signing_key.serialize_pem()).expect("written");
-    let free = TcpListener::bind("127.0.0.1:0").expect("bound");
-    let at: SocketAddr = free.local_addr().expect("an address");
-    drop(free);
     let mut server = Command::new("openssl")
-        .args(["s_server", "-quiet", "-rev", "-accept", &at.port().to_string(), "-cert"])
+        .args(["s_server", "-rev", "-accept", "127.0.0.1:0", "-cert"])
         .arg(certificate)
         .arg("-key")
         .arg(key)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("started");
-    eventually(LONG, || TcpStream::connect(at).is_ok());
+    // It says which port it has. The rest of its output is few lines, which fit into the pipe.
+    let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
+    let at: SocketAddr = lines
+        .find_map(|line| line.expect("text").strip_prefix("ACCEPT ")?.parse().ok())
+        .expect("a line that says where it listens");
     let (told, answers) = mpsc::channel();
     let client = Bytes::new(move |_: &Connection, input: &mut Input<'_>| {
         let _ = told.send(input.take_all().to_vec());

@@ -199,7 +199,9 @@ impl Fleet {
             Ok(summary) => life.executed == 1 && life.said == Said::Fine && summary.affected == tag,
             Err(error) if error.fate() == Fate::NotSent => life.executed == 0,
             Err(error) => match error.kind() {
-                ErrorKind::Server(error) => error.scope() == Scope::Session || life.said != Said::Fine,
+                ErrorKind::Server(error) => {
+                    error.scope() == Scope::Session || life.said != Said::Fine
+                }
                 ErrorKind::SessionEnded => true,
                 _ => self.troubled.get() || scene.drained.get() || scene.cut.get(),
             },

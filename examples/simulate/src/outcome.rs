@@ -221,8 +221,7 @@ impl Peer {
         let in_session = |tag: u64| {
             scene.life(tag, self.index, |other| other.session == life.session).unwrap_or(false)
         };
-        if life.if_no_error && life.executed == 0 && !is_fatal && of.is_none_or(in_session)
-        {
+        if life.if_no_error && life.executed == 0 && !is_fatal && of.is_none_or(in_session) {
             return Ok("outcome: behind an error, or with one of its own");
         }
         match error.code {

@@ -84,8 +84,21 @@ where
     }
 }
 
+/// Socket of the peer. When it is dropped, the sessions end, as they do when a connection is closed.
+/// Otherwise they and their connection would keep each other alive.
+struct PeerSocket {
+    socket: UnixStream,
+    server_conn: Arc<ServerConn>,
+}
+
+impl Drop for PeerSocket {
+    fn drop(&mut self) {
+        self.server_conn.end();
+    }
+}
+
 /// A connection of a simulated runtime, and its peer.
-fn connect(runtime: &Simulated) -> (Arc<ServerConn>, UnixStream) {
+fn connect(runtime: &Simulated) -> (Arc<ServerConn>, PeerSocket) {
     let (ours, theirs) = UnixStream::pair().expect("descriptors");
     ours.set_nonblocking(true).expect("a socket");
     theirs.set_nonblocking(true).expect("a socket");
@@ -104,7 +117,8 @@ fn connect(runtime: &Simulated) -> (Arc<ServerConn>, UnixStream) {
     while runtime.take_task(false) {
         runtime.run(0, None);
     }
-    (Arc::new(server_conn), theirs)
+    let server_conn = Arc::new(server_conn);
+    (Arc::clone(&server_conn), PeerSocket { socket: theirs, server_conn })
 }
 
 /// Opens a session with this number of requests.
@@ -303,7 +317,7 @@ fn the_reply_of_a_request_that_is_not_quick_leaves_before_the_next_request_runs(
     });
     let runtime = Simulated::new(Config::default()).expect("descriptors");
     let (server_conn, peer) = connect(&runtime);
-    theirs.set(peer).expect("once");
+    theirs.set(peer.socket.try_clone().expect("a descriptor")).expect("once");
     let session = open_of(&server_conn, &Arc::new(service), 2, 2);
     assert!(session.becomes_runnable());
     Output::with(&server_conn.conn, |out| session.run_here(out, clock::now()));

@@ -154,7 +154,8 @@ fn many_requests_in_flight_take_no_threads() {
         (connects, started.map(|counter| stats.get(counter)))
     };
     // The pool says of each connect that it waits, and so others get a thread for that time. When all
-    // sessions are there nothing waits.
+    // sessions are there nothing waits. On a slow machine the requests may be a backlog for a moment, for
+    // which threads are started, too. Waiting requests would have them started each time.
     for _ in 0..20 {
         until("these have left", || world.fleet.proxy.stats().dynamic_threads == 0);
         let (connects, started) = counted();
@@ -164,13 +165,12 @@ fn many_requests_in_flight_take_no_threads() {
             held = Some((counted(), stats.clone()));
         });
         let ((connects_then, started_then), stats) = held.expect("it was looked at");
-        if connects_then == connects {
-            assert_eq!(started_then, started);
+        if (connects_then, started_then) == (connects, started) {
             assert!(stats.workers <= stats.base_threads + stats.reserve_threads, "{stats}");
             return;
         }
     }
-    panic!("sessions of data nodes were made each time");
+    panic!("sessions of data nodes were made, or threads started, each time");
 }
 
 #[test]
