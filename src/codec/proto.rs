@@ -223,6 +223,7 @@ macro_rules! names {
 // Generated: a module for each file.
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "generated")]
+#[allow(clippy::arithmetic_side_effects, reason = "adds lengths of what is in memory")]
 mod messages;
 #[rustfmt::skip]
 pub(super) mod schema;

@@ -93,8 +93,8 @@ fn name() -> impl Strategy<Value = Option<Vec<u8>>> {
 }
 
 pub(super) fn metadata() -> impl Strategy<Value = ColumnMetaData> {
-    let field_type = (0..20_i32).prop_filter_map("a type", |n| FieldType::from_number(n));
-    let original = (0..256_i32).prop_filter_map("a type", |n| OriginalType::from_number(n));
+    let field_type = (0..20_i32).prop_filter_map("a type", FieldType::from_number);
+    let original = (0..256_i32).prop_filter_map("a type", OriginalType::from_number);
     let names = (name(), name(), name(), name(), name(), name());
     let numbers = prop::array::uniform5(prop::option::of(any::<u32>()));
     (field_type, original, names, any::<Option<u64>>(), numbers).prop_map(
