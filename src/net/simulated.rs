@@ -354,6 +354,7 @@ mod tests {
         world.runtime.end_draining(true);
         assert!(world.conn.is_closed());
         handler.queue();
+        world.run();
     }
 
     #[test]
@@ -369,6 +370,7 @@ mod tests {
             assert_eq!(conn.is_closed(), closed);
         }
         handler.queue();
+        world.run();
     }
 
     #[test]
@@ -386,6 +388,7 @@ mod tests {
         });
         clock::at_each_look(|| ());
         handler.queue();
+        world.run();
         assert_eq!(looks, [false, true]);
     }
 

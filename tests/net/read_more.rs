@@ -635,13 +635,25 @@ fn no_bytes_come_while_reading_is_paused() {
         conn.resume_reads();
         assert_eq!(waiting.result().expect("bytes"), b"later");
     }
-    let waiting = Waiting::start(Kind::Tcp, config(), Duration::from_millis(100));
-    let mut peer = waiting.server.peer();
+    // Bytes arrive between the pause and the wait.
+    let (gate, (tell, told)) = (Gate::default(), mpsc::channel());
+    let held_back = gate.clone();
+    let paused = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        conn.pause_reads();
+        held_back.pass();
+        let read = input.read_more(Instant::now() + Duration::from_millis(100));
+        tell.send(read).expect("the test listens");
+        Ok(())
+    });
+    let server = Server::start(Kind::Tcp, config(), paused);
+    let mut peer = server.peer();
     peer.send(b"a");
-    waiting.begun.recv_timeout(LONG).expect("the handler runs").pause_reads();
+    gate.wait_for(1);
     peer.send(b"never read");
-    let text = "read_more: no bytes came before the deadline";
-    waiting.ends_with(text, text, Counter::ClosedByHandler);
+    gate.open();
+    let read = told.recv_timeout(LONG).expect("the wait ends");
+    assert!(matches!(read, Err(ReadMoreError::Deadline)), "{read:?}");
     // A paused one notices a reset.
     let waiting = Waiting::start(Kind::Tcp, config(), LONG);
     let mut peer = waiting.server.peer();
