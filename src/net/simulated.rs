@@ -353,7 +353,7 @@ mod tests {
         let handler = world.conn.0.recv.notify(READABLE).expect("it is idle");
         world.runtime.end_draining(true);
         assert!(world.conn.is_closed());
-        handler.queue();
+        world.conn.0.schedule(handler);
         world.run();
     }
 
@@ -369,7 +369,7 @@ mod tests {
             world.looks();
             assert_eq!(conn.is_closed(), closed);
         }
-        handler.queue();
+        world.conn.0.schedule(handler);
         world.run();
     }
 
@@ -387,7 +387,7 @@ mod tests {
             looks.get()
         });
         clock::at_each_look(|| ());
-        handler.queue();
+        world.conn.0.schedule(handler);
         world.run();
         assert_eq!(looks, [false, true]);
     }
