@@ -74,7 +74,7 @@ pub(super) struct Conn {
     /// failure.
     pub(super) told: AtomicBool,
     /// Reason of the close, until the receiving side takes it.
-    pub(super) reason: Mutex<Option<CloseReason>>,
+    pub(super) reason: Mutex<Option<Box<CloseReason>>>,
     cost: Cost,
     /// Family of the socket. A Unix socket is watched for room only while a send is blocked.
     pub(super) family: Family,

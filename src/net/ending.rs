@@ -94,7 +94,7 @@ impl Round<'_> {
         } else {
             let reason = match recv.stage {
                 Stage::Handshaking => CloseReason::Draining,
-                _ => recv.reason.take().unwrap_or(CloseReason::ByPeer),
+                _ => recv.reason.take().map_or(CloseReason::ByPeer, |reason| *reason),
             };
             self.start_closing(recv, reason);
         }
@@ -123,7 +123,7 @@ impl Round<'_> {
     /// Keeps reading until the last hold is dropped.
     fn await_holds(&self, recv: &mut Recv, reason: CloseReason) {
         recv.awaiting = true;
-        recv.reason = Some(reason);
+        recv.reason = Some(Box::new(reason));
         recv.idle = false;
         self.set_closing(recv, true);
         // Bytes that arrived after the drain may have used up their edge already.
@@ -138,26 +138,26 @@ impl Round<'_> {
         if self.conn.recv.await_holds() {
             self.start_closing(recv, reason);
         } else {
-            recv.reason = Some(reason);
+            recv.reason = Some(Box::new(reason));
         }
     }
 
     /// Starts to close: no new send begins, and bytes sent before leave first. If a `close` has
     /// noted a reason, it replaces this one.
     pub(super) fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
-        let noted = lock(&self.conn.reason).take();
+        let reason = lock(&self.conn.reason).take().unwrap_or_else(|| Box::new(reason));
         if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
             return;
         }
         if recv.stage.is_connecting() {
-            self.finish(recv, Some(noted.unwrap_or(reason)));
+            self.finish(recv, Some(*reason));
             return;
         }
         recv.stage = Stage::Flushing;
         // Its deadline would cut off the bytes that were sent before.
         self.end_handshake(recv);
         self.set_closing(recv, true);
-        recv.reason = Some(noted.unwrap_or(reason));
+        recv.reason = Some(reason);
         self.conn.advance_to_closing();
         self.conn.finish_layers();
         // If nothing waits, the mark comes back at once.
@@ -314,7 +314,8 @@ impl Round<'_> {
     /// Ends the connection, in order or not. `None` takes the reason that was noted when closing
     /// began.
     pub(super) fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
-        let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
+        let reason = reason.or_else(|| recv.reason.take().map(|reason| *reason));
+        let reason = reason.unwrap_or(CloseReason::ByPeer);
         recv.stage = Stage::Closed;
         self.forget_pause(recv);
         self.end_handshake(recv);

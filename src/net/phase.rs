@@ -100,6 +100,7 @@ impl Conn {
     }
 
     fn note_close(&self, reason: CloseReason) {
+        let reason = Box::new(reason);
         let mut noted = lock(&self.reason);
         mutant!(noted.get_or_insert(reason), LastReasonCounts => noted.insert(reason));
         drop(noted);

@@ -177,11 +177,11 @@ impl Reader<'_, '_> {
             Some(Ending::EndOfStream) => return Some(ReadMoreError::Finished),
             None if marks.has(CUT) => CloseReason::Cut,
             None if marks.has(ABORT | CLOSE) => {
-                lock(&conn.reason).clone().unwrap_or(CloseReason::Draining)
+                lock(&conn.reason).as_deref().cloned().unwrap_or(CloseReason::Draining)
             }
             None if self.recv.ended => return Some(ReadMoreError::Finished),
             None if self.recv.stage == Stage::Open => return None,
-            None => self.recv.reason.clone().unwrap_or(CloseReason::Draining),
+            None => self.recv.reason.as_deref().cloned().unwrap_or(CloseReason::Draining),
         };
         Some(ReadMoreError::Ending(reason))
     }

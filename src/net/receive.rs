@@ -87,7 +87,8 @@ pub(super) struct Recv {
     pub(super) shrink_at: Option<Instant>,
     pub(super) buf: ReadBuf,
     pub(super) handler: Option<Box<dyn Handler>>,
-    pub(super) reason: Option<CloseReason>,
+    /// Reason for which the connection closes. On the heap, as few connections close at a time.
+    pub(super) reason: Option<Box<CloseReason>>,
 }
 
 /// State of the receiving side; see the picture in [`super`].
@@ -376,7 +377,7 @@ impl Round<'_> {
             }
         }
         if marks.has(ABORT | CUT | OVER) {
-            let noted = lock(&self.conn.reason).take();
+            let noted = lock(&self.conn.reason).take().map(|reason| *reason);
             let reason = match noted {
                 _ if marks.has(CUT) => Some(CloseReason::Cut),
                 None if marks.has(OVER) => Some(CloseReason::Draining),
