@@ -236,7 +236,7 @@ impl Recv {
 /// Time after which a connection that keeps receiving goes to the back of the queue.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Size of a receive if the turn must end in time.
+/// Size of a receive of a connection whose runs are long, so that its turn ends in time.
 const PIECE: usize = 8 << 10;
 
 /// Number of times in a row that the receiving side takes new marks and handles them. After that,
@@ -736,10 +736,11 @@ impl Round<'_> {
     /// Receives and delivers until the socket is empty, the budget or the time is spent, or the
     /// backlog is high.
     fn receive(&mut self, recv: &mut Recv, context: &mut WorkerContext<'_>) -> Next {
+        let cost = self.conn.cost();
         // A connection that counted as quick has other work queued after it.
-        let in_pieces = self.in_pieces(context);
-        let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
+        let quick = cost.pace() == Pace::Cheap && self.conn.group.is_crowded(context.lap.now);
         let turn = if quick { TURN / 4 } else { TURN };
+        let most = if cost.is_long() { PIECE } else { usize::MAX };
         loop {
             // A handshake goes on: without its end, the user could not resume, and bytes that were sent
             // meanwhile could not leave.
@@ -770,7 +771,6 @@ impl Round<'_> {
             if self.is_spent(self.received, turn, context) {
                 return Next::Requeue;
             }
-            let most = if in_pieces { PIECE } else { usize::MAX };
             let arrived = if self.conn.is_layered() {
                 if self.is_spent(self.encoded, turn, context) {
                     return Next::Requeue;
@@ -812,11 +812,6 @@ impl Round<'_> {
         // Small requests cost more work than their bytes say, so time limits the turn too.
         bytes >= self.conn.group.config().read_budget_bytes
             || bytes > 0 && clock::now().saturating_duration_since(context.lap.now) >= turn
-    }
-
-    /// Returns true if the turn must end in time, whatever arrives.
-    fn in_pieces(&self, context: &WorkerContext<'_>) -> bool {
-        self.conn.cost().is_long() || self.conn.group.is_crowded(context.lap.now)
     }
 
     /// Receives once, at most `most` bytes unless it continues a large frame. Calls the protocol
