@@ -32,6 +32,10 @@ const UNKNOWN: u32 = u32::MAX;
 /// Limit below which a run counts as cheap. It is about ten times a receive and a send on loopback.
 /// Waking another thread would cost as much.
 const CHEAP_NANOS: u32 = 64_000;
+const CHEAP: Duration = Duration::from_nanos(CHEAP_NANOS as u64);
+/// A call of `epoll_wait` that took less did not sleep. If it did, the next slow run counts as one that
+/// waited.
+const NO_SLEEP: Duration = Duration::from_micros(10);
 /// Limit from which other sources go first. A quick source stays below it, even after one or two spoilt
 /// samples.
 const LONG_NANOS: u32 = 500_000;
@@ -76,24 +80,20 @@ impl Cost {
     }
 
     /// Adds a sample: the time of a part of a run, since the end of the part before. See
-    /// [`watch_cpu_time`].
+    /// [`begin_run`].
     pub(crate) fn add(&self, sample: Duration) {
-        self.add_since(sample, 1, |watched| watched.part);
+        self.add_since(sample, 1, |known| known.part);
     }
 
     /// Adds a sample: the time of a whole run that did `things` things of equal cost. Parts of the run
     /// may have been added to other costs.
     pub(crate) fn add_whole(&self, sample: Duration, things: u32) {
-        self.add_since(sample, things, |watched| watched.run);
+        self.add_since(sample, things, |known| known.run);
     }
 
-    fn add_since(&self, sample: Duration, things: u32, began: impl FnOnce(Watched) -> ThreadUsage) {
+    fn add_since(&self, sample: Duration, things: u32, began: impl FnOnce(Known) -> ThreadUsage) {
         // Before the division: the whole run may be preempted, however short each of its `things` is.
-        let sample = if sample < Duration::from_nanos(u64::from(CHEAP_NANOS)) {
-            sample
-        } else {
-            without_preemption(sample, began)
-        };
+        let sample = if sample < CHEAP { sample } else { without_preemption(sample, began) };
         let sample = sample / things.max(1);
         self.note(u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1));
     }
@@ -119,9 +119,9 @@ impl Cost {
     }
 }
 
-/// Resources that a thread had used.
+/// Resources that a thread has used, as far as they are known.
 #[derive(Clone, Copy)]
-struct Watched {
+struct Known {
     /// At the start of the current run.
     run: ThreadUsage,
     /// When a part of the run was last added to a cost.
@@ -129,33 +129,56 @@ struct Watched {
 }
 
 thread_local! {
-    /// Usage of this thread, while it is watched.
-    static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
+    /// Usage of this thread, while it is known.
+    static KNOWN: Cell<Option<Known>> = const { Cell::new(None) };
+    /// Set while the current run is charged for its CPU time.
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
     /// Set if other threads had the CPU during a run.
     static CROWDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on, if `on`, a slow run on this thread is charged for the CPU time that it uses. Otherwise,
-/// or if the run waits, it is charged for the time that passes.
+/// Begins a run on this thread. If `watched` and the run is slow, it is charged for the CPU time that it
+/// uses. Otherwise, or if the run waits, it is charged for the time that passes.
 ///
-/// If threads compete for CPUs, a quick run may seem slow because another thread ran in between. To
-/// watch the CPU time takes two system calls for each run. If a sandbox forbids them, the time that
-/// passes counts.
-pub(super) fn watch_cpu_time(on: bool) {
-    let usage = if on { ThreadUsage::now() } else { None };
-    WATCHED.set(usage.map(|now| Watched { run: now, part: now }));
+/// If threads compete for CPUs, a quick run may seem slow because another thread ran in between. To read
+/// the usage of a thread takes two system calls. So the last reading counts until the thread may have
+/// slept, see [`end_run`] and [`end_poll`]. If a sandbox forbids the calls, the time that passes counts.
+pub(super) fn begin_run(watched: bool) {
+    WATCHED.set(watched);
+    if watched && KNOWN.get().is_none() {
+        know(ThreadUsage::now());
+    }
 }
 
-/// Returns true if a run on this thread had to share its CPU since the last call.
-pub(super) fn was_crowded() -> bool {
+/// Ends a run that took so long. Returns true if it had to share its CPU.
+pub(super) fn end_run(took: Duration) -> bool {
+    if let Some(Known { run, part }) = KNOWN.get() {
+        know(match took < CHEAP {
+            true => Some(run.after(took)),
+            // Read when the cost was added.
+            false if part != run => Some(part),
+            false => None,
+        });
+    }
     CROWDED.take()
 }
 
-fn without_preemption(elapsed: Duration, began: impl FnOnce(Watched) -> ThreadUsage) -> Duration {
-    let Some(watched) = WATCHED.get() else { return elapsed };
+/// Ends a look into epoll, or a sleep, that took so long.
+pub(super) fn end_poll(took: Duration) {
+    if let Some(Known { part, .. }) = KNOWN.get() {
+        know((took < NO_SLEEP).then(|| part.after(took)));
+    }
+}
+
+fn know(usage: Option<ThreadUsage>) {
+    KNOWN.set(usage.map(|usage| Known { run: usage, part: usage }));
+}
+
+fn without_preemption(elapsed: Duration, began: impl FnOnce(Known) -> ThreadUsage) -> Duration {
+    let Some(known) = KNOWN.get().filter(|_| WATCHED.get()) else { return elapsed };
     let Some(now) = ThreadUsage::now() else { return elapsed };
-    WATCHED.set(Some(Watched { part: now, ..watched }));
-    let (own, crowded) = own_part(elapsed, began(watched), now);
+    KNOWN.set(Some(Known { part: now, ..known }));
+    let (own, crowded) = own_part(elapsed, began(known), now);
     if crowded {
         CROWDED.set(true);
     }
@@ -212,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_run_of_which_a_part_was_added_was_not_preempted_for_that() {
-        watch_cpu_time(true);
+        begin_run(true);
         let cpu_time = || ThreadUsage::now().expect("nobody forbids it").cpu_time;
         let began = cpu_time();
         // Burns CPU time, and returns it as the time that passed, as if no other thread ever ran.
@@ -223,9 +246,7 @@ mod tests {
         let (part, whole) = (Cost::unknown(), Cost::unknown());
         part.add(burn(Duration::from_micros(600)));
         whole.add_whole(burn(Duration::from_micros(700)), 1);
-        let crowded = was_crowded();
-        watch_cpu_time(false);
-        assert!(!crowded);
+        assert!(!end_run(Duration::from_millis(2)));
         assert!(part.nanos() >= Some(600_000), "{part:?}");
         assert!(whole.nanos() >= Some(700_000), "{whole:?}");
     }
@@ -273,14 +294,48 @@ mod tests {
 
     #[test]
     fn a_run_of_many_things_is_looked_at_for_preemption_as_a_whole() {
-        watch_cpu_time(true);
-        let Some(before) = WATCHED.get() else { return };
+        begin_run(true);
+        let before = known();
         while ThreadUsage::now().is_some_and(|now| now.cpu_time == before.part.cpu_time) {}
         let cost = Cost::unknown();
         cost.add_whole(Duration::from_secs(1), u32::MAX);
-        let after = WATCHED.get().expect("it is watched");
-        watch_cpu_time(false);
-        assert_ne!(after.part.cpu_time, before.part.cpu_time, "nobody looked");
+        assert_ne!(known().part.cpu_time, before.part.cpu_time, "nobody looked");
         assert_eq!(cost.pace(), Pace::Cheap);
+    }
+
+    fn known() -> Known {
+        KNOWN.get().expect("nobody forbids it")
+    }
+
+    #[test]
+    fn the_usage_is_read_again_after_a_slow_run_or_a_sleep_and_not_before() {
+        begin_run(true);
+        let first = known().run;
+        assert!(!end_run(QUICK));
+        end_poll(QUICK);
+        begin_run(false);
+        assert!(!end_run(QUICK));
+        begin_run(true);
+        assert_eq!(known().run, first.after(3 * QUICK), "nothing was read");
+        Cost::unknown().add_whole(SLOW, 1);
+        let read = known().part;
+        assert_ne!(read, first.after(3 * QUICK));
+        end_run(SLOW);
+        begin_run(true);
+        assert_eq!(known().run, read, "read once at the end of a slow run");
+        end_run(SLOW);
+        assert!(KNOWN.get().is_none(), "nobody has read when it ended");
+        begin_run(true);
+        end_poll(NO_SLEEP);
+        assert!(KNOWN.get().is_none(), "it may have slept");
+    }
+
+    #[test]
+    fn a_run_that_is_not_watched_pays_for_the_time_that_passes() {
+        begin_run(true);
+        begin_run(false);
+        let cost = Cost::unknown();
+        cost.add(SLOW);
+        assert_eq!(cost.nanos(), Some(5_000_000));
     }
 }

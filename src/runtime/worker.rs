@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::class::Class;
-use super::cost::{Pace, was_crowded, watch_cpu_time};
+use super::cost::{self, Pace};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::noise::log;
@@ -217,7 +217,7 @@ impl Worker {
             self.slice.set_short(true);
         }
         self.before_run(pace == Pace::Cheap, self.demand());
-        watch_cpu_time(pace == Pace::Dear || self.group.is_crowded(self.now));
+        cost::begin_run(pace == Pace::Dear || self.group.is_crowded(self.now));
         self.slot().class.store(class as u8, Ordering::Relaxed);
         let login = self.kind == ThreadKind::Reserve && class == Class::Login;
         if login {
@@ -234,8 +234,8 @@ impl Worker {
             // The run was not timed. The next run must not be charged for it.
             context.lap.now = clock::now();
         }
-        self.now = context.lap.now;
-        if was_crowded() {
+        let began = mem::replace(&mut self.now, context.lap.now);
+        if cost::end_run(self.now.saturating_duration_since(began)) {
             self.group.mode.note_crowded(self.now);
         }
         // Work may still be set aside, for example after a panic.
@@ -276,7 +276,8 @@ impl Worker {
         if let Some(rest) = rest {
             self.rise(rest);
         }
-        self.now = clock::now();
+        let began = mem::replace(&mut self.now, clock::now());
+        cost::end_poll(self.now.saturating_duration_since(began));
         self.polled_at = self.now;
         let count = waited.unwrap_or_else(|error| {
             // Only a bug can make this fail: the group owns the open descriptor, and the array is on
@@ -478,7 +479,8 @@ impl Serve for Worker {
         self.found_nothing = false;
         let woken = self.group.park.sleep(self.patience());
         self.rise(rest);
-        self.now = clock::now();
+        let began = mem::replace(&mut self.now, clock::now());
+        cost::end_poll(self.now.saturating_duration_since(began));
         if woken {
             self.count_wake_up();
         }

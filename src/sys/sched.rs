@@ -109,6 +109,11 @@ impl ThreadUsage {
         let cpu_time = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)?;
         Some(Self { cpu_time, waits: usage.ru_nvcsw })
     }
+
+    /// Usage after the thread has run for so long.
+    pub(crate) fn after(self, time: Duration) -> Self {
+        Self { cpu_time: self.cpu_time + time, ..self }
+    }
 }
 
 #[cfg(test)]
