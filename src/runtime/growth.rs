@@ -67,9 +67,8 @@ impl Group {
         if self.config().reserve_threads_per_group == 0 || !self.thread_set.call_reserve() {
             return;
         }
-        if self.start_thread(ThreadKind::Reserve, ThreadReason::Reserve).is_err() {
-            self.thread_set.forget_reserve();
-        }
+        let forget = || self.thread_set.forget_reserve();
+        self.start_thread(ThreadKind::Reserve, ThreadReason::Reserve, forget);
     }
 
     fn grow_for_stalls(&self) {
@@ -107,43 +106,46 @@ impl Group {
     /// Starts workers that are already counted.
     fn start_claimed(&self, count: usize, reason: ThreadReason) {
         for started in 0..count {
-            if self.start_thread(ThreadKind::Worker, reason).is_err() {
-                self.thread_set.counts.workers.fetch_sub(count - started, Ordering::SeqCst);
+            let workers = &self.thread_set.counts.workers;
+            let forget = || {
+                workers.fetch_sub(count - started, Ordering::SeqCst);
+            };
+            if !self.start_thread(ThreadKind::Worker, reason, forget) {
                 return;
             }
         }
     }
 
-    pub(super) fn start_thread(
-        &self,
-        kind: ThreadKind,
-        reason: ThreadReason,
-    ) -> Result<(), Refusal> {
-        let Some(group) = self.me.upgrade() else { return Err(Refusal::Ended) };
-        match self.threads.start_added(&group, kind, reason) {
+    /// Starts a thread that is already counted. Returns false if there is none. Then `forget` has taken it
+    /// from the count: before the refusal is counted, so that whoever sees it there asks anew.
+    fn start_thread(&self, kind: ThreadKind, reason: ThreadReason, forget: impl FnOnce()) -> bool {
+        let started = match self.me.upgrade() {
+            Some(group) => self.threads.start_added(&group, kind, reason),
+            None => Err(Refusal::Ended),
+        };
+        if started.is_err() {
+            forget();
+        }
+        let logs = self.config().enable_thread_pool_log;
+        match &started {
             Ok(name) => {
                 if let Some(counter) = reason.counter() {
                     self.count(counter, 1);
                 }
-                if self.config().enable_thread_pool_log {
+                if logs {
                     log!(debug, group = self.index(), name, %reason, "thread");
                 }
-                Ok(())
             }
-            Err(refusal) => {
-                match &refusal {
-                    Refusal::Limited => self.count(Counter::ThreadsLimited, 1),
-                    Refusal::Ended => {}
-                    Refusal::Failed(error) => {
-                        self.count(Counter::ThreadStartFailed, 1);
-                        if self.config().enable_thread_pool_log {
-                            log!(debug, group = self.index(), %error, "no thread");
-                        }
-                    }
+            Err(Refusal::Limited) => self.count(Counter::ThreadsLimited, 1),
+            Err(Refusal::Ended) => {}
+            Err(Refusal::Failed(error)) => {
+                self.count(Counter::ThreadStartFailed, 1);
+                if logs {
+                    log!(debug, group = self.index(), %error, "no thread");
                 }
-                Err(refusal)
             }
         }
+        started.is_ok()
     }
 
     /// Returns true if an added worker must leave. It is no longer counted then.
