@@ -13,14 +13,14 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 fn options(server: &Server) -> Options {
     let target = server.address().to_string().parse().expect("an address");
-    Options { connections: 5, quiesce: WINDOW, ..Options::new(target) }
+    Options { connections: 5, quiesce: LONG, ..Options::new(target) }
 }
 
 #[test]
 fn every_question_of_every_shape_has_its_answer() {
     for kind in BOTH {
         let server = Server::start(kind, config(), Echo::default());
-        let patient = Options { quiesce: LONG, ..options(&server) };
+        let patient = options(&server);
         let heavy = Heavy { connections: 2, burn: Duration::ZERO, pipeline: 3 };
         for options in [
             Options { sessions_per_connection: 3, pipeline: 4, ..patient.clone() },
@@ -69,7 +69,9 @@ fn a_silent_server_fails_what_it_was_asked() {
         Ok(())
     };
     let server = Server::start(Kind::Tcp, config(), Bytes::new(answers));
-    let mut load = Load::connect(&options(&server)).unwrap();
+    // Long enough for the answers while the connections open.
+    let options = Options { quiesce: Duration::from_secs(2), ..options(&server) };
+    let mut load = Load::connect(&options).unwrap();
     silent.store(true, Ordering::Relaxed);
     let report = load.run_for(2 * WINDOW, |_| ()).unwrap();
     assert!(report.is_complete(), "{report:?}");
