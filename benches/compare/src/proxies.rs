@@ -1,7 +1,8 @@
 //! Proxies that pass bytes both ways between clients and a server behind.
 
 use std::error::Error;
-use std::net::{SocketAddr, TcpListener as Socket};
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpListener as Socket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
@@ -106,8 +107,18 @@ fn haproxy(socket: Socket, to: SocketAddr, splices: bool) -> Result<(), Box<dyn 
     let stdin = Stdio::from(std::os::fd::OwnedFd::from(socket));
     let mut child =
         command.arg("-db").arg("-f").arg(&file).stdin(stdin).stdout(Stdio::null()).spawn()?;
-    let announced = announce(&format!("{address} {}", child.id()));
+    drop(command);
+    let announced = passes(address).and_then(|()| announce(&format!("{address} {}", child.id())));
     child.kill()?;
     child.wait()?;
     Ok(announced?)
+}
+
+/// Waits until a connection through the proxy has come back closed. Before that, its memory is not that of
+/// a proxy that runs.
+fn passes(proxy: SocketAddr) -> std::io::Result<()> {
+    let mut socket = std::net::TcpStream::connect(proxy)?;
+    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    socket.shutdown(Shutdown::Write)?;
+    socket.read_to_end(&mut Vec::new()).map(drop)
 }

@@ -6,8 +6,10 @@
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-/// A running helper. Dropped, it is killed; [`finish`](Self::finish) waits for it.
+/// A running helper. Dropped, it gets a second to end, then it is killed; [`finish`](Self::finish) waits for it.
 #[derive(Debug)]
 pub struct Helper {
     child: Child,
@@ -82,7 +84,15 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It may have ended already, and its parent cannot do more.
+        // It may have processes of its own, which it ends first.
+        drop(self.child.stdin.take());
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Its parent cannot do more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
