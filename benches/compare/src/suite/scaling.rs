@@ -6,6 +6,7 @@
 //! request is the number to look at.
 
 use std::error::Error;
+use std::time::Duration;
 
 use lab::cpu;
 
@@ -33,6 +34,10 @@ struct Machine {
 
 const SERVERS: [&str; 3] = ["limit", "easy-sync", "epoll-group"];
 const MORE_SERVERS: [&str; 2] = ["easy-async", "tokio"];
+/// Servers that are compared on all CPUs, the first with the others.
+const SIDE_BY_SIDE: [&str; 4] = ["limit", "easy-sync", "epoll-group", "tokio"];
+/// CPU time of each request in one of these comparisons, as that of a small query.
+const BURN: Duration = Duration::from_micros(20);
 const GROUPINGS: [&str; 3] = ["epoll-group", "epoll-group:groups=2", "epoll-group:groups=4"];
 const MORE_GROUPINGS: [&str; 4] =
     ["epoll-group:1", "epoll-group:2", "epoll-group:8", "epoll-group:1:groups=4"];
@@ -56,8 +61,8 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
         groupings.extend(MORE_GROUPINGS);
         loads.push(1024.max(32 * machine.server_most));
     }
-    let lane = |server: &str, cpus, connections| {
-        let frames = Frames::plain(connections);
+    let lane = |server: &str, cpus, connections, burn| {
+        let frames = Frames { burn, ..Frames::plain(connections) };
         let workload = match machine.load_threads {
             0 => Workload::frames(frames),
             threads => Workload::crowd(frames, threads),
@@ -67,13 +72,22 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let mut found = Vec::new();
     for &connections in &loads {
         for server in &servers {
-            let lanes = machine.steps().into_iter().map(|cpus| lane(server, cpus, connections));
+            let steps = machine.steps().into_iter();
+            let lanes = steps.map(|cpus| lane(server, cpus, connections, Duration::ZERO));
             let name = format!("{server}, {connections} connections");
             found.push(Experiment::new(name, lanes).run(plan)?);
         }
     }
-    let (connections, cpus) = (loads[loads.len() - 1], machine.server_most);
-    let lanes = groupings.iter().map(|server| lane(server, cpus, connections));
+    let cpus = machine.server_most;
+    for &connections in &loads {
+        for burn in [Duration::ZERO, BURN] {
+            let lanes = SIDE_BY_SIDE.iter().map(|server| lane(server, cpus, connections, burn));
+            let name = format!("All CPUs, {connections} connections, {burn:?} a request");
+            found.push(Experiment::new(name, lanes).run(plan)?);
+        }
+    }
+    let connections = loads[loads.len() - 1];
+    let lanes = groupings.iter().map(|server| lane(server, cpus, connections, Duration::ZERO));
     let name = format!("Groups and threads, {connections} connections");
     found.push(Experiment::new(name, lanes).run(plan)?);
     let columns = [REQUESTS, REQUESTS_RATIO, CPUS_BUSY, CPU_EACH, CPU_RATIO, P99_EACH, P99_RATIO];
