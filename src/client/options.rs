@@ -168,7 +168,7 @@ impl Options {
         self.check_ranges()?;
         within("reconnect_max", self.reconnect_max, self.reconnect_min..=DAY)?;
         if self.user.is_empty() || self.user.contains('\0') {
-            let allowed = "the names without zero bytes".into();
+            let allowed = "non-empty names without zero bytes".into();
             return Err(ConfigError::out_of_range("user", &self.user, allowed));
         }
         Ok(())

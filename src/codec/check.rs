@@ -6,7 +6,7 @@
 //!
 //! Some deviations are tolerated, because existing peers send them or a newer peer may. They are:
 //! varints longer than necessary, fields in any order, a field that comes twice (the last one
-//! counts), unknown fields, and unlisted values of optional enums.
+//! counts), unknown fields, and unlisted values of enums (skipped like unknown fields).
 
 use crate::codec::error::{MessageError, WireError};
 use crate::codec::limits::Limits;
@@ -147,11 +147,8 @@ impl Check<'_> {
             }
             // A number above 31 has no field, so nothing of it is required.
             let bit = 1_u32.checked_shl(number).unwrap_or(0);
-            // If a field comes twice, the last one counts, and it may be an unlisted value.
             if self.value(&mut reader, schema, &field, (number, wire), depth)? {
                 missing &= !bit;
-            } else {
-                missing |= schema.required & bit;
             }
         }
         if missing != 0 {
@@ -187,9 +184,10 @@ impl Check<'_> {
         match field.kind {
             Kind::Enum(listed) => {
                 let value = self.read(reader, Reader::varint)?;
-                // Enums are 32 bits wide, sign-extended on the wire.
-                let listed = listed.iter().any(|&one| i64::from(one) == value.cast_signed());
-                return Ok(listed);
+                // Enums are 32 bits wide; higher bits do not count.
+                #[expect(clippy::cast_possible_truncation, reason = "as protobuf does")]
+                let value = value as u32;
+                return Ok(listed.iter().any(|&one| one.cast_unsigned() == value));
             }
             Kind::Bytes => {
                 let bytes = self.read(reader, Reader::bytes)?.len();

@@ -5,8 +5,10 @@
 //! type; where the protocol says another value, a method of the field's name returns it. All
 //! messages implement [`prost::Message`].
 //!
-//! An unlisted value of an enum is an unknown field, as everywhere in protobuf: it is skipped. The
-//! files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in the
+//! An unlisted value of an enum is an unknown field, as everywhere in protobuf: it is skipped. If a message
+//! inside a message comes twice, the last one counts, so that a peer cannot evade a limit by pieces.
+//! Input of a peer goes through [`message`](crate::codec::message), which checks it; a required field that
+//! [`prost::Message::decode`] does not find has its first value. The files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in the
 //! character set of the database, and neither existing peer checks it.
 //!
 //! Methods that are written by hand are described in [`message`](crate::codec::message).
@@ -142,6 +144,15 @@ macro_rules! merge {
         }
         Ok(())
     }};
+    // Not merged with the one before.
+    (message required $field:expr, $wire_type:ident, $buf:ident, $context:ident) => {{
+        $field = Default::default();
+        super::encoding::message::merge($wire_type, &mut $field, $buf, $context)
+    }};
+    (message optional $field:expr, $wire_type:ident, $buf:ident, $context:ident) => {{
+        let value = $field.insert(Default::default());
+        super::encoding::message::merge($wire_type, value, $buf, $context)
+    }};
     ($kind:ident required $field:expr, $wire_type:ident, $buf:ident, $context:ident) => {
         super::encoding::$kind::merge($wire_type, &mut $field, $buf, $context)
     };
@@ -206,6 +217,12 @@ macro_rules! names {
                 match self {
                     $(Self::$value => $text,)*
                 }
+            }
+
+            /// Value with this number in the protocol.
+            #[must_use]
+            pub fn from_number(number: i32) -> Option<Self> {
+                super::super::Enumeration::from_number(number)
             }
 
             /// Value with this name in the protocol.

@@ -69,6 +69,10 @@ fn greedy() -> Vec<(&'static str, u8, Vec<u8>)> {
         ("arguments", 101, field(2, argument).repeat(65_000)),
         ("arguments in arguments", 101, field(2, &many).repeat(10)),
         ("arrays in arrays", 101, field(2, &nested(49, argument, array)).repeat(500)),
+        ("an array in pieces", 101, {
+            let piece = field(4, &field(1, argument).repeat(4));
+            field(2, &[b"\x08\x03".as_slice(), &piece.repeat(4000)].concat())
+        }),
         ("variables", 101, field(6, b"\x0a\x00\x12\x02\x08\x03").repeat(65_000)),
         ("parameters", 100, field(4, b"\x08\x03").repeat(65_000)),
         ("filters", 100, field(2, &nested(40, b"\x08\x01", filter))),

@@ -5,18 +5,50 @@ use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkWriter};
 use epoll_group::codec::error::{MessageError, Scope};
 use epoll_group::codec::frame::{Decoder, Dialect, Frame};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::message::{ClientMessage, Notice, ServerMessage};
+use epoll_group::codec::proto::notice;
 use epoll_group::codec::row::Cell;
 use epoll_group::codec::value::{Date, DateTime, ValueError};
 
 /// Found by the fuzz target `message`: the first value satisfied the check, the last one was taken,
 /// and what it was encoded to could not be decoded again.
 #[test]
-fn an_unknown_value_behind_a_known_one_does_not_pass_for_a_required_enum() {
+fn an_unknown_value_of_a_required_enum_is_skipped_wherever_it_is() {
     let decode = |body: &[u8]| ServerMessage::decode(Dialect::Legacy, 12, body, &Limits::default());
     let missing = MessageError::Missing { message: "resultset.ColumnMetaData", field: 1 };
-    assert_eq!(decode(b"\x08\x01\x10\x08\x08\x09"), Err(missing));
-    assert!(decode(b"\x08\x09\x10\x08\x08\x01").is_ok());
+    assert_eq!(decode(b"\x08\x09\x10\x08"), Err(missing));
+    let plain = decode(b"\x08\x01\x10\x08");
+    assert!(plain.is_ok());
+    assert_eq!(decode(b"\x08\x01\x10\x08\x08\x09"), plain);
+    assert_eq!(decode(b"\x08\x09\x10\x08\x08\x01"), plain);
+    // 1 in the low 32 bits.
+    assert_eq!(decode(b"\x08\x81\x80\x80\x80\x10\x10\x08"), plain);
+}
+
+/// Found by review: the pieces of an array were counted each by itself, and joined afterwards.
+#[test]
+fn an_array_in_pieces_is_not_joined_so_it_evades_no_limit() {
+    let mut limits = Limits::default();
+    limits.elements = 5;
+    let piece =
+        b"\x22\x14\x0a\x02\x08\x01\x0a\x02\x08\x01\x0a\x02\x08\x01\x0a\x02\x08\x01\x0a\x02\x08\x01";
+    let body = |pieces: usize| {
+        let array = [b"\x08\x03".as_slice(), &piece.repeat(pieces)].concat();
+        let length = u8::try_from(array.len()).expect("it is short");
+        [&[0x12, length], &*array].concat()
+    };
+    let decode = |body: &[u8]| ClientMessage::decode(101, body, &limits);
+    assert!(decode(&body(1)).is_ok());
+    assert_eq!(decode(&body(2)), decode(&body(1)), "the last piece counts");
+}
+
+/// Found by review: a notice with a parameter that a newer server has made a request fail.
+#[test]
+fn a_notice_of_an_unlisted_parameter_is_passed_on() {
+    let payload = b"\x08\x0d".to_vec();
+    let frame =
+        notice::Frame { r#type: 3, payload: Some(payload.clone()), ..notice::Frame::default() };
+    assert_eq!(Notice::read(&frame, &Limits::default()), Ok(Notice::Other(3, payload)));
 }
 
 /// Found by review: the message hid its proof, but the frame around it and the decoder printed it.

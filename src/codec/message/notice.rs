@@ -42,7 +42,7 @@ pub enum Notice {
     ServerState(u64),
     /// Another parameter, or a parameter listed above with a value of another type.
     StateChanged(SessionStateChanged),
-    /// A notice of another type: the type and the payload.
+    /// A notice of another type, or about an unlisted parameter: the type and the payload.
     Other(u32, Vec<u8>),
 }
 
@@ -59,7 +59,13 @@ impl Notice {
             VARIABLE_CHANGED => decode(payload, &schema::NOTICE_SESSION_VARIABLE_CHANGED, limits)
                 .map(Self::VariableChanged),
             STATE_CHANGED => {
-                decode(payload, &schema::NOTICE_SESSION_STATE_CHANGED, limits).map(Self::state)
+                match decode(payload, &schema::NOTICE_SESSION_STATE_CHANGED, limits) {
+                    // Of a parameter that is not listed.
+                    Err(MessageError::Missing { .. }) => {
+                        Ok(Self::Other(STATE_CHANGED, payload.to_vec()))
+                    }
+                    state => state.map(Self::state),
+                }
             }
             kind => Ok(Self::Other(kind, payload.to_vec())),
         }

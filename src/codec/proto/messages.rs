@@ -399,7 +399,7 @@ message! {
     /// A notice (server kind 11).
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct Frame {
-        /// A value of `Type`, or of a newer version of it.
+        /// 1: `Warning`, 2: `SessionVariableChanged`, 3: `SessionStateChanged`. Others can be skipped.
         1 uint32 required r#type: u32,
         /// Scope of the notice.
         2 enumeration optional scope: Option<Scope>,

@@ -156,7 +156,7 @@ impl Fuzzed {
             7 => self.message(session, &ClientMessage::SessionNew),
             8 => self.message(session, &ClientMessage::SessionClose),
             9 => {
-                let kinds = [KillSessionType::Connection, KillSessionType::Query];
+                let kinds = [KillSessionType::Query, KillSessionType::Connection];
                 let kind = kinds[usize::from(byte() % 2)];
                 let kill = KillSession { r#type: kind, x_session_id: session };
                 self.message(session, &ClientMessage::SessionKill(kill));

@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use crate::codec::proto::Enumeration;
 use crate::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
 use crate::codec::value::{Date, DateTime, Set, Time, Value};
 
