@@ -383,6 +383,13 @@ impl Conn {
         self.push_by(Group::push_spent_source);
     }
 
+    /// Like [`schedule_spent`](Self::schedule_spent), at the end of a run in which no code of the user
+    /// follows.
+    pub(super) fn requeue(&self, running: Running<'_, Recv>) {
+        running.queue();
+        self.push_by(Group::requeue_source);
+    }
+
     /// Pushes a run that is marked as queued.
     pub(super) fn push(&self) {
         self.push_by(Group::push_source);

@@ -269,7 +269,12 @@ pub(super) fn run<'a>(
             round.hold();
             running.mark(READABLE);
             conn.count(Counter::TurnsRequeued, 1);
-            conn.schedule_spent(running);
+            if round.received > 0 {
+                // `released` follows.
+                conn.schedule_spent(running);
+            } else {
+                conn.requeue(running);
+            }
             break;
         }
         if let Next::Release(marks) = next {

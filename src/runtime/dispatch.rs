@@ -39,13 +39,17 @@ impl Group {
     }
 
     fn push_by(&self, task: Task, push: impl FnOnce(&RunQueues<Task>, Class, Task) -> Pushed) {
+        self.queue_by(task, push);
+        if self.note_queued() {
+            self.sweep();
+        }
+    }
+
+    fn queue_by(&self, task: Task, push: impl FnOnce(&RunQueues<Task>, Class, Task) -> Pushed) {
         let class = self.class_of(&task);
         self.note_accepted(&task);
         let pushed = push(&self.run_queues, class, task);
         self.note_pushed(class, pushed);
-        if self.note_queued() {
-            self.sweep();
-        }
     }
 
     /// Queues a task, or gives it back if the queue is full.
@@ -185,6 +189,20 @@ impl Group {
         let pinned = self.slots.pin(token);
         if pinned {
             self.push_spent(Task::Source(token));
+        }
+        pinned
+    }
+
+    /// Like [`push_spent_source`](Self::push_spent_source), where a run of this worker ends and no code of
+    /// the user follows in it. Wakes no other worker: this one looks at the queue before its next run and
+    /// before it rests. A reserve worker may not take the task, so it does wake another one.
+    pub(crate) fn requeue_source(&self, token: Token) -> bool {
+        if self.runs_urgent_alone() {
+            return self.push_spent_source(token);
+        }
+        let pinned = self.slots.pin(token);
+        if pinned {
+            self.queue_by(Task::Source(token), RunQueues::push_spent);
         }
         pinned
     }

@@ -95,6 +95,37 @@ fn a_handler_in_the_batch_of_a_wake_up_sends_the_next_one() {
 }
 
 #[test]
+fn a_source_that_is_queued_again_at_the_end_of_its_run_wakes_nobody_before_the_next_run() {
+    let (runtime, mut worker) = alone();
+    let group = Arc::clone(&worker.group);
+    let (ours, mut other) = UnixStream::pair().expect("descriptors");
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&runs);
+    let code = move |_: BorrowedFd<'_>, _| {
+        counts.fetch_add(1, Ordering::Relaxed);
+    };
+    let watched = runtime.handle.register(ours, Interest::READABLE, code).expect("watched");
+    other.write_all(b"!").expect("sent");
+    let mut events = [Event::EMPTY; MOST_EVENTS];
+    assert_eq!(group.epoll.wait(&mut events, None).expect("events"), 1);
+    let token = Token::decode(events[0].data());
+    // Another worker waits in epoll.
+    let demand = group.mode.demand(worker.now);
+    assert_eq!(group.park.rest(false, demand), Rest::Wait);
+    let sent = || runtime.stats().get(Counter::WakeupsSent);
+    assert!(group.pin(token) && group.pinned(token).queue_ready(events[0].readiness()));
+    group.release(token);
+    assert!(group.requeue_source(token));
+    assert_eq!(sent(), 0, "this worker is about to look at the queue");
+    worker.before_run(true, demand);
+    assert_eq!(sent(), 1, "the task must not wait behind a run");
+    worker.run_tasks();
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    drop(watched);
+    worker.run_tasks();
+}
+
+#[test]
 fn a_closure_that_is_queued_beyond_the_capacity_is_counted() {
     let (runtime, mut worker) = alone();
     for _ in 0..worker.group.config().epoll_work_queue_capacity {
