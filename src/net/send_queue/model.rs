@@ -24,7 +24,7 @@ fn receive(conn: &Arc<Conn>) -> CloseReason {
         }
         if marks.has(FLUSHED) {
             socket::shutdown_write(conn.fd()).expect("open");
-            return reason.expect("the close came first");
+            return *reason.expect("the close came first");
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::sys::socket::Family;
 pub(crate) struct Conn {
     pub(super) group: Group,
     pub(super) phase: AtomicU8,
-    pub(super) reason: Mutex<Option<CloseReason>>,
+    pub(super) reason: Mutex<Option<Box<CloseReason>>>,
     pub(super) send: Runner<Outbound>,
     pub(super) inbox: Mutex<Vec<u8>>,
     pub(super) corked: AtomicBool,

@@ -54,6 +54,8 @@ pub(crate) enum Task {
     Hangs,
     /// Like `Hangs`, but its handler announces a wait.
     Stalls,
+    /// A quick run of a source that is queued again at its end. The second run is `Stuck`.
+    Again,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -291,6 +293,11 @@ impl Worker {
             Task::Quick => self.end_run(),
             Task::Stuck | Task::Hangs => resume_unwind(Box::new(Gone)),
             Task::Stalls => self.stall(),
+            Task::Again => {
+                // `Group::requeue_source`.
+                let _ = self.group.run_queues.push_spent(Class::Ordinary, Task::Stuck);
+                self.end_run();
+            }
         }
     }
 

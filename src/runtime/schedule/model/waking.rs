@@ -29,6 +29,18 @@ fn pushes_to_two_queues(demands: [Demand; 2]) {
     });
 }
 
+/// A source is queued again without a wake-up, and another task is pushed. Both get stuck.
+fn a_source_is_queued_again(demands: [Demand; 2], last: Last) {
+    explore(move || {
+        let group = Group::new(2);
+        let workers = start_workers(&group, &demands);
+        group.push(Task::Again);
+        last.happens(&group, Task::Stuck);
+        join(workers);
+        assert_eq!(group.begun(), 3);
+    });
+}
+
 const TWO: &[Task] = &[Task::Stuck, Task::Stuck];
 const THREE: &[Task] = &[Task::Quick, Task::Stuck, Task::Stuck];
 
@@ -54,6 +66,16 @@ fn two_pushes_calm() {
 #[test]
 fn two_pushes_to_two_queues() {
     pushes_to_two_queues([CALM; 2]);
+}
+
+#[test]
+fn a_source_is_queued_again_and_a_task_is_pushed() {
+    a_source_is_queued_again([CALM; 2], Last::Task);
+}
+
+#[test]
+fn a_source_is_queued_again_and_an_event_comes() {
+    a_source_is_queued_again([OPEN; 2], Last::Event);
 }
 
 #[test]
