@@ -195,6 +195,12 @@ impl Group {
         self.mode.is_crowded(now)
     }
 
+    /// Notes that a thread had to share its CPU.
+    #[cfg(all(test, feature = "internal"))]
+    pub(crate) fn note_crowded(&self, now: Instant) {
+        self.mode.note_crowded(now);
+    }
+
     /// Adds to a counter. A worker of the group uses the counters of its slot.
     pub(crate) fn count(&self, counter: Counter, n: u64) {
         match self.current_slot() {

@@ -1,4 +1,5 @@
-//! Number of locked operations that the worker of an echo server needs, see [`Locked`].
+//! Number of locked operations that the worker of an echo server needs, see [`Locked`], and the sizes of
+//! receives.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -6,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use super::PIECE;
 use crate::config::Config;
 use crate::net::{Address, Close, Connection, Input, Protocol, Served};
 use crate::runtime::Runtime;
@@ -92,4 +94,73 @@ fn an_echo_request_takes_few_locked_operations() {
         let [updates, fences] = [0, 1].map(|n| of_batch[n] + requests * of_request[n]);
         assert_eq!(locked_in_batches_of(requests), Locked { updates, fences });
     }
+}
+
+/// Server that notes the size of each input. A peer that it plays sends `QUESTION` again and again.
+struct Sizes {
+    /// Time that each run takes.
+    takes: Duration,
+    /// True if the threads of its group compete for CPUs.
+    crowded: bool,
+    peer: Mutex<UnixStream>,
+    done: mpsc::Sender<Vec<usize>>,
+}
+
+const QUESTION: [u8; 32 << 10] = [0; 32 << 10];
+const QUESTIONS: usize = 10;
+
+impl Protocol for Sizes {
+    /// Sizes, and the number of bytes left of the question.
+    type State = (Vec<usize>, usize);
+
+    fn opened(&self, conn: &Connection) -> Result<Self::State, Close> {
+        let now = clock::now();
+        clock::simulate(Some(now));
+        if self.crowded {
+            conn.0.group.note_crowded(now + Duration::from_secs(1000));
+        }
+        Ok((Vec::new(), QUESTION.len() * QUESTIONS))
+    }
+
+    fn received(
+        &self,
+        _: &Connection,
+        (sizes, left): &mut Self::State,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        sizes.push(input.len());
+        *left -= input.take_all().len();
+        if !self.crowded {
+            // A run without a wait would be charged for its CPU time only.
+            std::thread::sleep(Duration::from_nanos(1));
+        }
+        clock::simulate(Some(clock::now() + self.takes));
+        if *left == 0 {
+            self.done.send(std::mem::take(sizes)).expect("waited for");
+        } else if *left % QUESTION.len() == 0 {
+            self.peer.lock().expect("no panic").write_all(&QUESTION).expect("room");
+        }
+        Ok(())
+    }
+}
+
+fn sizes_if_a_run_takes(takes: Duration, crowded: bool) -> Vec<usize> {
+    let config = Config::default().epoll_groups(1).epoll_threads_per_group(1);
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let (ours, mut peer) = UnixStream::pair().expect("descriptors");
+    peer.write_all(&QUESTION).expect("room");
+    ours.set_nonblocking(true).expect("a socket");
+    let (done, sizes) = mpsc::channel();
+    let served = Served::new(Sizes { takes, crowded, peer: Mutex::new(peer), done });
+    let group = runtime.handle().next_group().clone();
+    served.accept(&group, ours.into(), Address::Unix("".into())).expect("there is room");
+    sizes.recv_timeout(Duration::from_secs(30)).expect("served")
+}
+
+#[test]
+fn only_a_connection_whose_runs_are_long_is_received_in_pieces() {
+    let quick = sizes_if_a_run_takes(Duration::from_micros(5), true);
+    assert_eq!(quick, [QUESTION.len(); QUESTIONS], "although the group is crowded");
+    let long = sizes_if_a_run_takes(Duration::from_millis(2), false);
+    assert!(long.ends_with(&[PIECE; 8]), "{long:?}");
 }
