@@ -116,8 +116,8 @@ impl Group {
         }
     }
 
-    /// Starts a thread that is already counted. Returns false if there is none. Then `forget` has taken it
-    /// from the count: before the refusal is counted, so that whoever sees it there asks anew.
+    /// Starts a thread that is already counted. Returns false if it was refused. `forget` then takes it from
+    /// the count, before the counter of refusals rises: a wait that begins after that finds the thread missing.
     fn start_thread(&self, kind: ThreadKind, reason: ThreadReason, forget: impl FnOnce()) -> bool {
         let started = match self.me.upgrade() {
             Some(group) => self.threads.start_added(&group, kind, reason),
