@@ -31,6 +31,8 @@ use crate::sys::socket::{self, Received};
 /// State that only one receiver at a time may touch.
 pub(super) struct Recv {
     pub(super) stage: Stage,
+    /// Number of times that the size of a receive in pieces was doubled.
+    doublings: u8,
     /// Set when the socket is hung up or in error. Reads then continue to the end, however many
     /// bytes a read returns.
     hung_up: bool,
@@ -197,9 +199,20 @@ impl Recv {
         marks.without(for_protocol)
     }
 
+    /// Notes how long a receive of [`PIECE`]` << doublings` bytes took. A receive is never larger than the
+    /// buffer of the worker.
+    fn note_piece(&mut self, took: Duration, buffer: usize) {
+        if took > PIECE_TIME {
+            self.doublings = self.doublings.saturating_sub(1);
+        } else if took <= PIECE_TIME / 2 && PIECE << self.doublings < buffer {
+            self.doublings += 1;
+        }
+    }
+
     fn new(stage: Stage) -> Self {
         Self {
             stage,
+            doublings: 0,
             hung_up: false,
             ended: false,
             ending: None,
@@ -236,8 +249,11 @@ impl Recv {
 /// Time after which a connection that keeps receiving goes to the back of the queue.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Size of a receive of a connection whose runs are long, so that its turn ends in time.
+/// Least size of a receive if the turn must end in time. It doubles while such receives are quick, and is
+/// halved after one that is not.
 const PIECE: usize = 8 << 10;
+/// Time that a receive and its delivery may take then.
+const PIECE_TIME: Duration = Duration::from_micros(250);
 
 /// Number of times in a row that the receiving side takes new marks and handles them. After that,
 /// other connections have their turn.
@@ -741,11 +757,10 @@ impl Round<'_> {
     /// Receives and delivers until the socket is empty, the budget or the time is spent, or the
     /// backlog is high.
     fn receive(&mut self, recv: &mut Recv, context: &mut WorkerContext<'_>) -> Next {
-        let cost = self.conn.cost();
         // A connection that counted as quick has other work queued after it.
-        let quick = cost.pace() == Pace::Cheap && self.conn.group.is_crowded(context.lap.now);
+        let in_pieces = self.in_pieces(context);
+        let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
-        let most = if cost.is_long() { PIECE } else { usize::MAX };
         loop {
             // A handshake goes on: without its end, the user could not resume, and bytes that were sent
             // meanwhile could not leave.
@@ -776,6 +791,8 @@ impl Round<'_> {
             if self.is_spent(self.received, turn, context) {
                 return Next::Requeue;
             }
+            let most = if in_pieces { PIECE << recv.doublings } else { usize::MAX };
+            let began = in_pieces.then(clock::now);
             let arrived = if self.conn.is_layered() {
                 if self.is_spent(self.encoded, turn, context) {
                     return Next::Requeue;
@@ -799,6 +816,11 @@ impl Round<'_> {
             if let Some(next) = recv.stops() {
                 return next;
             }
+            if let Some(began) = began
+                && received.bytes >= most
+            {
+                recv.note_piece(clock::since(began), context.read_buf.len());
+            }
             if received.bytes == 0 {
                 recv.ending = Some(Ending::EndOfStream);
                 return Next::Rest;
@@ -817,6 +839,11 @@ impl Round<'_> {
         // Small requests cost more work than their bytes say, so time limits the turn too.
         bytes >= self.conn.group.config().read_budget_bytes
             || bytes > 0 && clock::now().saturating_duration_since(context.lap.now) >= turn
+    }
+
+    /// Returns true if the turn must end in time, whatever arrives.
+    fn in_pieces(&self, context: &WorkerContext<'_>) -> bool {
+        self.conn.cost().is_long() || self.conn.group.is_crowded(context.lap.now)
     }
 
     /// Receives once, at most `most` bytes unless it continues a large frame. Calls the protocol
