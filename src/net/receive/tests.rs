@@ -106,7 +106,7 @@ struct Sizes {
     done: mpsc::Sender<Vec<usize>>,
 }
 
-const QUESTION: [u8; 32 << 10] = [0; 32 << 10];
+static QUESTION: [u8; 32 << 10] = [0; 32 << 10];
 const QUESTIONS: usize = 10;
 
 impl Protocol for Sizes {
