@@ -36,6 +36,9 @@ const CHEAP: Duration = Duration::from_nanos(CHEAP_NANOS as u64);
 /// A call of `epoll_wait` that took less did not sleep. If it did, the next slow run counts as one that
 /// waited.
 const NO_SLEEP: Duration = Duration::from_micros(10);
+/// Longest time that counts as CPU time without a reading. Another thread may have had the CPU for all of
+/// it, so it is shorter than [`PREEMPTED`].
+const MOST_GUESSED: Duration = Duration::from_micros(100);
 /// Limit from which other sources go first. A quick source stays below it, even after one or two spoilt
 /// samples.
 const LONG_NANOS: u32 = 500_000;
@@ -126,6 +129,8 @@ struct Known {
     run: ThreadUsage,
     /// When a part of the run was last added to a cost.
     part: ThreadUsage,
+    /// Time since the last reading. It counts as CPU time.
+    guessed: Duration,
 }
 
 thread_local! {
@@ -141,37 +146,37 @@ thread_local! {
 /// uses. Otherwise, or if the run waits, it is charged for the time that passes.
 ///
 /// If threads compete for CPUs, a quick run may seem slow because another thread ran in between. To read
-/// the usage of a thread takes two system calls. So the last reading counts until the thread may have
-/// slept, see [`end_run`] and [`end_poll`]. If a sandbox forbids the calls, the time that passes counts.
+/// the usage of a thread takes two system calls. So a reading counts until the thread may have slept, has
+/// run slowly, or the reading is old, see [`end_run`] and [`end_pause`]. If a quick run waits meanwhile, a
+/// slow one that follows counts as one that waited. If a sandbox forbids the calls, the time that passes
+/// counts.
 pub(super) fn begin_run(watched: bool) {
     WATCHED.set(watched);
     if watched && KNOWN.get().is_none() {
-        know(ThreadUsage::now());
+        let usage = ThreadUsage::now();
+        KNOWN.set(usage.map(|usage| Known { run: usage, part: usage, guessed: Duration::ZERO }));
     }
 }
 
 /// Ends a run that took so long. Returns true if it had to share its CPU.
 pub(super) fn end_run(took: Duration) -> bool {
-    if let Some(Known { run, part }) = KNOWN.get() {
-        know(match took < CHEAP {
-            true => Some(run.after(took)),
-            // Read when the cost was added.
-            false if part != run => Some(part),
-            false => None,
-        });
-    }
+    guess(took, CHEAP);
     CROWDED.take()
 }
 
-/// Ends a look into epoll, or a sleep, that took so long.
-pub(super) fn end_poll(took: Duration) {
-    if let Some(Known { part, .. }) = KNOWN.get() {
-        know((took < NO_SLEEP).then(|| part.after(took)));
-    }
+/// Ends what this thread did between two runs: a look into epoll, a sleep, or a time as a spare.
+pub(super) fn end_pause(took: Duration) {
+    guess(took, NO_SLEEP);
 }
 
-fn know(usage: Option<ThreadUsage>) {
-    KNOWN.set(usage.map(|usage| Known { run: usage, part: usage }));
+/// Counts `took` as CPU time if it is less than `limit`. Otherwise, the usage is not known any more.
+fn guess(took: Duration, limit: Duration) {
+    if let Some(Known { run, guessed, .. }) = KNOWN.get() {
+        let guessed = guessed + took;
+        let usage = run.after(took);
+        let known = took < limit && guessed < MOST_GUESSED;
+        KNOWN.set(known.then_some(Known { run: usage, part: usage, guessed }));
+    }
 }
 
 fn without_preemption(elapsed: Duration, began: impl FnOnce(Known) -> ThreadUsage) -> Duration {
@@ -312,22 +317,31 @@ mod tests {
         begin_run(true);
         let first = known().run;
         assert!(!end_run(QUICK));
-        end_poll(QUICK);
+        end_pause(QUICK);
         begin_run(false);
         assert!(!end_run(QUICK));
         begin_run(true);
         assert_eq!(known().run, first.after(3 * QUICK), "nothing was read");
         Cost::unknown().add_whole(SLOW, 1);
-        let read = known().part;
-        assert_ne!(read, first.after(3 * QUICK));
+        assert_ne!(known().part, first.after(3 * QUICK));
         end_run(SLOW);
+        assert!(KNOWN.get().is_none(), "others may have run meanwhile");
         begin_run(true);
-        assert_eq!(known().run, read, "read once at the end of a slow run");
-        end_run(SLOW);
-        assert!(KNOWN.get().is_none(), "nobody has read when it ended");
-        begin_run(true);
-        end_poll(NO_SLEEP);
+        end_pause(NO_SLEEP);
         assert!(KNOWN.get().is_none(), "it may have slept");
+    }
+
+    #[test]
+    fn the_usage_is_read_again_before_guesses_add_up_to_a_preemption() {
+        begin_run(true);
+        let quick_runs = (0..).take_while(|_| {
+            end_run(QUICK);
+            KNOWN.get().is_some()
+        });
+        let guessed = QUICK * u32::try_from(quick_runs.count()).expect("few");
+        assert!((PREEMPTED / 3..PREEMPTED / 2).contains(&guessed), "{guessed:?}");
+        begin_run(true);
+        assert_eq!(known().guessed, Duration::ZERO);
     }
 
     #[test]

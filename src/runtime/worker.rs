@@ -111,7 +111,7 @@ impl Worker {
         if self.kind == ThreadKind::Reserve {
             while self.role == Role::Called || self.stand_by() {
                 self.role = Role::StandingBy;
-                self.now = clock::now();
+                self.end_pause();
                 self.serve();
             }
         } else {
@@ -247,6 +247,12 @@ impl Worker {
         self.end_run();
     }
 
+    /// Starts the next interval. The last one was no run.
+    fn end_pause(&mut self) {
+        let began = mem::replace(&mut self.now, clock::now());
+        cost::end_pause(self.now.saturating_duration_since(began));
+    }
+
     /// Polls epoll between tasks without waiting. Runs quick events and queues the others. Otherwise
     /// quick events would stand behind slow ones in the kernel, which returns events in the order of
     /// their arrival.
@@ -276,8 +282,7 @@ impl Worker {
         if let Some(rest) = rest {
             self.rise(rest);
         }
-        let began = mem::replace(&mut self.now, clock::now());
-        cost::end_poll(self.now.saturating_duration_since(began));
+        self.end_pause();
         self.polled_at = self.now;
         let count = waited.unwrap_or_else(|error| {
             // Only a bug can make this fail: the group owns the open descriptor, and the array is on
@@ -345,7 +350,7 @@ impl Worker {
             self.group.fire_due(self.now, &mut due);
             self.due = due;
             // The events below must not be charged for this time.
-            self.now = clock::now();
+            self.end_pause();
         }
         // 7. Deliver. Quick sources come first, so that nothing in this batch stands behind a slow one.
         //    If no other worker waits in epoll, the slow ones are queued and epoll is checked. So
@@ -479,8 +484,7 @@ impl Serve for Worker {
         self.found_nothing = false;
         let woken = self.group.park.sleep(self.patience());
         self.rise(rest);
-        let began = mem::replace(&mut self.now, clock::now());
-        cost::end_poll(self.now.saturating_duration_since(began));
+        self.end_pause();
         if woken {
             self.count_wake_up();
         }
