@@ -199,12 +199,12 @@ impl Recv {
         marks.without(for_protocol)
     }
 
-    /// Notes how long a receive of [`PIECE`]` << doublings` bytes took. A receive is never larger than the
-    /// buffer of the worker.
-    fn note_piece(&mut self, took: Duration, buffer: usize) {
+    /// Notes how long a receive took. `full` if it was of [`PIECE`]` << doublings` bytes. A receive is
+    /// never larger than the buffer of the worker.
+    fn note_piece(&mut self, took: Duration, full: bool, buffer: usize) {
         if took > PIECE_TIME {
             self.doublings = self.doublings.saturating_sub(1);
-        } else if took <= PIECE_TIME / 2 && PIECE << self.doublings < buffer {
+        } else if full && took <= PIECE_TIME / 2 && PIECE << self.doublings < buffer {
             self.doublings += 1;
         }
     }
@@ -249,10 +249,10 @@ impl Recv {
 /// Time after which a connection that keeps receiving goes to the back of the queue.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Least size of a receive if the turn must end in time. It doubles while such receives are quick, and is
-/// halved after one that is not.
+/// Least size of a receive if the turn must end in time. It doubles after a quick receive of that size, and
+/// is halved after a slow one of any size.
 const PIECE: usize = 8 << 10;
-/// Time that a receive and its delivery may take then.
+/// A receive and its delivery are slow if they take longer, and quick if they take at most half of it.
 const PIECE_TIME: Duration = Duration::from_micros(250);
 
 /// Number of times in a row that the receiving side takes new marks and handles them. After that,
@@ -816,10 +816,11 @@ impl Round<'_> {
             if let Some(next) = recv.stops() {
                 return next;
             }
+            let full = received.bytes >= most;
             if let Some(began) = began
-                && received.bytes >= most
+                && (full || recv.doublings > 0)
             {
-                recv.note_piece(clock::since(began), context.read_buf.len());
+                recv.note_piece(clock::since(began), full, context.read_buf.len());
             }
             if received.bytes == 0 {
                 recv.ending = Some(Ending::EndOfStream);

@@ -98,8 +98,8 @@ fn an_echo_request_takes_few_locked_operations() {
 
 /// Server that notes the size of each input. A peer that it plays sends `QUESTION` again and again.
 struct Sizes {
-    /// Time that each run takes.
-    takes: Duration,
+    /// Time that a run takes, by the number of inputs before it.
+    takes: fn(usize) -> Duration,
     /// True if the threads of its group compete for CPUs.
     crowded: bool,
     peer: Mutex<UnixStream>,
@@ -128,13 +128,14 @@ impl Protocol for Sizes {
         (sizes, left): &mut Self::State,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
+        let takes = (self.takes)(sizes.len());
         sizes.push(input.len());
         *left -= input.take_all().len();
         if !self.crowded {
             // A run without a wait would be charged for its CPU time only.
             std::thread::sleep(Duration::from_nanos(1));
         }
-        clock::simulate(Some(clock::now() + self.takes));
+        clock::simulate(Some(clock::now() + takes));
         if *left == 0 {
             self.done.send(std::mem::take(sizes)).expect("waited for");
         } else if *left % QUESTION.len() == 0 {
@@ -144,7 +145,7 @@ impl Protocol for Sizes {
     }
 }
 
-fn sizes_if_a_run_takes(takes: Duration, crowded: bool) -> Vec<usize> {
+fn sizes_if_a_run_takes(takes: fn(usize) -> Duration, crowded: bool) -> Vec<usize> {
     let config = Config::default().epoll_groups(1).epoll_threads_per_group(1);
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let (ours, mut peer) = UnixStream::pair().expect("descriptors");
@@ -159,9 +160,15 @@ fn sizes_if_a_run_takes(takes: Duration, crowded: bool) -> Vec<usize> {
 
 #[test]
 fn in_a_crowded_group_quick_input_comes_in_pieces_that_grow_and_slow_input_in_small_ones() {
-    let quick = sizes_if_a_run_takes(Duration::from_micros(5), true);
+    const QUICK: Duration = Duration::from_micros(5);
+    let quick = sizes_if_a_run_takes(|_| QUICK, true);
     assert_eq!(quick[..3], [PIECE, 2 * PIECE, PIECE]);
     assert_eq!(quick[3..], [QUESTION.len(); QUESTIONS - 1]);
-    let long = sizes_if_a_run_takes(Duration::from_millis(2), false);
+    let long = sizes_if_a_run_takes(|_| Duration::from_millis(2), false);
     assert!(long.ends_with(&[PIECE; 8]), "{long:?}");
+    // From the sixth on, at first with less input than was asked for.
+    let slow_later = |before| if before < 5 { QUICK } else { Duration::from_micros(300) };
+    let later = sizes_if_a_run_takes(slow_later, true);
+    assert_eq!(later[3..6], [QUESTION.len(); 3]);
+    assert!(later.ends_with(&[PIECE; 8]), "{later:?}");
 }
