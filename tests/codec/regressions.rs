@@ -45,10 +45,15 @@ fn an_array_in_pieces_is_not_joined_so_it_evades_no_limit() {
 /// Found by review: a notice with a parameter that a newer server has made a request fail.
 #[test]
 fn a_notice_of_an_unlisted_parameter_is_passed_on() {
-    let payload = b"\x08\x0d".to_vec();
-    let frame =
-        notice::Frame { r#type: 3, payload: Some(payload.clone()), ..notice::Frame::default() };
-    assert_eq!(Notice::read(&frame, &Limits::default()), Ok(Notice::Other(3, payload)));
+    let read = |payload: &[u8]| {
+        let payload = Some(payload.to_vec());
+        Notice::read(&notice::Frame { r#type: 3, payload, scope: None }, &Limits::default())
+    };
+    for payload in [b"\x08\x0d".as_slice(), b""] {
+        assert_eq!(read(payload), Ok(Notice::Other(3, payload.to_vec())));
+    }
+    let missing = MessageError::Missing { message: "value.Scalar", field: 1 };
+    assert_eq!(read(b"\x08\x0d\x12\x00"), Err(missing), "a value without a type");
 }
 
 /// Found by review: the message hid its proof, but the frame around it and the decoder printed it.

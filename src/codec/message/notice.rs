@@ -42,7 +42,7 @@ pub enum Notice {
     ServerState(u64),
     /// Another parameter, or a parameter listed above with a value of another type.
     StateChanged(SessionStateChanged),
-    /// A notice of another type, or about an unlisted parameter: the type and the payload.
+    /// A notice of another type, or about no listed parameter: the type and the payload.
     Other(u32, Vec<u8>),
 }
 
@@ -60,8 +60,10 @@ impl Notice {
                 .map(Self::VariableChanged),
             STATE_CHANGED => {
                 match decode(payload, &schema::NOTICE_SESSION_STATE_CHANGED, limits) {
-                    // Of a parameter that is not listed.
-                    Err(MessageError::Missing { .. }) => {
+                    // Of no parameter, or of one that is not listed.
+                    Err(MessageError::Missing { message, .. })
+                        if message == schema::NOTICE_SESSION_STATE_CHANGED.name =>
+                    {
                         Ok(Self::Other(STATE_CHANGED, payload.to_vec()))
                     }
                     state => state.map(Self::state),
