@@ -193,8 +193,8 @@ impl Group {
         pinned
     }
 
-    /// Like [`push_spent_source`](Self::push_spent_source), where a run of this worker ends and no code of
-    /// the user follows in it. Wakes no other worker: this one looks at the queue before its next run and
+    /// Like [`push_spent_source`](Self::push_spent_source), where a run of this worker ends and no handler
+    /// follows in it. Wakes no other worker: this one looks at the queue before its next run and
     /// before it rests. A reserve worker may not take the task, so it does wake another one.
     pub(crate) fn requeue_source(&self, token: Token) -> bool {
         if self.runs_urgent_alone() {
