@@ -388,9 +388,12 @@ impl Drop for HaProxy {
     }
 }
 
-/// Address of TCP that is free, for another process.
-fn free() -> SocketAddr {
-    let bound = TcpListener::bind("127.0.0.1:0").expect("bound");
+/// Address of TCP that is free, for another process. Its IP address has `number` and the process in it, so
+/// that no other test gets the port before that process is there.
+fn free(number: u8) -> SocketAddr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let bound =
+        TcpListener::bind(SocketAddr::from(([127, high | 0x80, low, number], 0))).expect("bound");
     bound.local_addr().expect("bound")
 }
 
@@ -398,7 +401,7 @@ fn free() -> SocketAddr {
 fn haproxy_names_its_clients() {
     for send in ["send-proxy", "send-proxy-v2"] {
         let server = Behind::trusting();
-        let (at, to) = (free(), server.listener.local_addr());
+        let (at, to) = (free(1), server.listener.local_addr());
         let Some(_haproxy) = HaProxy::start(&at.to_string(), &format!("{to} {send}")) else {
             return;
         };
@@ -413,7 +416,7 @@ fn haproxy_names_its_clients() {
 #[test]
 fn haproxy_understands_our_headers() {
     let server = Behind::trusting();
-    let (at, to) = (free(), server.listener.local_addr());
+    let (at, to) = (free(2), server.listener.local_addr());
     let Some(_haproxy) =
         HaProxy::start(&format!("{at} accept-proxy"), &format!("{to} send-proxy-v2"))
     else {
