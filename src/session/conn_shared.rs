@@ -41,6 +41,8 @@ pub(super) struct ConnShared {
     /// Set when the server drains. The writer locks each session's mail afterwards; readers hold
     /// that lock.
     draining: AtomicBool,
+    /// Set when the peer gets no more answers.
+    ended: AtomicBool,
     /// Sessions that wait until the peer has read.
     waiting: Mutex<Vec<Weak<dyn WaitsForRoom>>>,
 }
@@ -60,6 +62,7 @@ impl ConnShared {
             urgent: Mutex::new(0),
             finished: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -203,6 +206,15 @@ impl ConnShared {
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.finish();
+    }
+
+    /// Notes that the peer gets no more answers.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Returns true if a session must end as soon as it is idle.

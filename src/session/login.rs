@@ -51,7 +51,7 @@ impl PendingLogin {
         conn.group().usage().unauthenticated_changed(true);
         let class = conn.login_class();
         conn.net.set_class(class);
-        server_conn.later(class, config.login_timeout, Cancellable::Yes, |server_conn| {
+        server_conn.later(class, config.login_timeout, Cancellable::UntilLogin, |server_conn| {
             if !server_conn.conn.is_logged_in() {
                 server_conn.conn.count(Counter::ClosedLoginTimeout);
                 server_conn.conn.net.close("login_timeout");

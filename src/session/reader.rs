@@ -116,21 +116,34 @@ impl<S: Service> Reader<S> {
 
     /// Takes in no request during a drain. Returns false for a probe, a kill and an offer of credit,
     /// because requests in progress need them.
-    fn refuses_in_drain(&mut self, session: u64, kind: u8) -> bool {
+    fn refuses_in_drain(&mut self, session: u64, kind: u8) -> Result<bool, Close> {
         let kind = ClientKind::from_number(kind);
         if matches!(
             kind,
             Some(ClientKind::CapabilitiesGet | ClientKind::SessionKill | ClientKind::TokenOffer)
         ) {
-            return false;
+            return Ok(false);
         }
         self.late();
-        // The end of a session is sent behind its replies and answers further requests. An answer
-        // from here could overtake them.
-        if self.server_conn.find(session).is_none() {
-            self.refuse(session, &SessionError::shutdown());
+        let error = SessionError::shutdown();
+        match self.server_conn.find(session) {
+            // Answers with timestamps have no number, so the refusal keeps their order.
+            None if kind == Some(ClientKind::GetTso) && self.timestamps.is_some() => {
+                self.ask_time(session, None)?;
+            }
+            None => self.refuse(session, &error),
+            // The session of one statement sends no message at its end.
+            Some(found) if session & AUTO_COMMIT != 0 => {
+                let queued = Queued::new(SessionCommand::Broken(error.clone()), 0, self.now);
+                if self.try_queue(found, queued).is_some() {
+                    self.refuse(session, &error);
+                }
+            }
+            // The end of a session is sent behind its replies and answers further requests. An answer
+            // from here could overtake them.
+            Some(_) => {}
         }
-        true
+        Ok(true)
     }
 
     /// Closes the connection: the begin of the next frame is unknown.
@@ -151,7 +164,7 @@ impl<S: Service> Reader<S> {
 
     fn route(&mut self, frame: &Frame<'_>, limits: &Limits) -> Result<(), Close> {
         let session = frame.session();
-        if self.server_conn.conn.is_draining() && self.refuses_in_drain(session, frame.kind()) {
+        if self.server_conn.conn.is_draining() && self.refuses_in_drain(session, frame.kind())? {
             return Ok(());
         }
         let message = match frame.client_message(limits) {
@@ -212,7 +225,7 @@ impl<S: Service> Reader<S> {
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
             ClientMessage::TokenOffer(offer) => self.offer(session, offer.token()),
             ClientMessage::GetTso(request) => {
-                return self.ask_time(session, request.batch_count);
+                return self.ask_time(session, Some(request.batch_count));
             }
             ClientMessage::AuthenticateStart(_) | ClientMessage::AuthenticateContinue(_) => {
                 let unexpected = "Unexpected message for polarx rpc.";
@@ -454,7 +467,13 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    fn ask_time(&mut self, id: u64, count: i32) -> Result<(), Close> {
+    /// Returns true if a request for timestamps waits or runs.
+    pub(super) fn asks_time(&self) -> bool {
+        self.timestamps.as_ref().is_some_and(|timestamps| timestamps.is_asked())
+    }
+
+    /// Queues a request for timestamps. Without `count` a drain refuses it.
+    fn ask_time(&mut self, id: u64, count: Option<i32>) -> Result<(), Close> {
         if id & AUTO_COMMIT != 0 {
             self.unsupported(id);
             return Ok(());

@@ -112,7 +112,7 @@ impl<S: Service> Protocol for Server<S> {
         // time.
         reader.server_conn.conn.finish();
         reader.server_conn.sessions().iter().for_each(|session| session.shared().wake());
-        reader.server_conn.end_later();
+        reader.server_conn.end_later(reader.asks_time());
         Ok(HalfClose::End)
     }
 

@@ -35,12 +35,14 @@ pub(super) struct ServerConn {
     timer: Mutex<Option<Timer>>,
 }
 
-/// Selects whether [`ServerConn::cancel_timer`] cancels a timer.
+/// Selects whether [`ServerConn::cancel_timer`] cancels a timer. A connection has at most one such timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cancellable {
     No,
-    /// The call cancels the timer. A connection has at most one such timer.
     Yes,
+    /// Like `Yes`, and after the login the timer is not set. It may begin anew while the login succeeds,
+    /// and would then take the place of the next one.
+    UntilLogin,
 }
 
 /// Runnable work of a connection, in order of arrival.
@@ -144,6 +146,7 @@ impl ServerConn {
     pub(super) fn end(&self) {
         // The timer would otherwise stay for `request_timeout` after each short connection.
         self.cancel_timer();
+        self.conn.end();
         let sessions = std::mem::take(&mut *lock(&self.table));
         for session in in_order(sessions.into_values().collect()) {
             session.shared().kill(CancelReason::Connection);
@@ -152,10 +155,11 @@ impl ServerConn {
         self.push_ready();
     }
 
-    /// Ends the sessions after `half_close_timeout`. The peer has finished sending, and may be
-    /// gone.
-    pub(super) fn end_later(self: &Arc<Self>) {
-        if self.sessions().iter().all(|session| session.shared().mail(|mail| mail.is_idle())) {
+    /// Ends the sessions, and what is `asked` besides, after `half_close_timeout`. The peer has finished
+    /// sending, and may be gone.
+    pub(super) fn end_later(self: &Arc<Self>, asked: bool) {
+        let is_idle = |session: &Arc<dyn AnySession>| session.shared().mail(|mail| mail.is_idle());
+        if !asked && self.sessions().iter().all(is_idle) {
             return;
         }
         let delay = self.conn.config().half_close_timeout;
@@ -205,9 +209,12 @@ impl ServerConn {
         if self.conn.net.is_closed() {
             return;
         }
+        if cancellable == Cancellable::UntilLogin && self.conn.is_logged_in() {
+            return;
+        }
         let timer = after(self.conn.group(), class, delay, Box::new(call));
         match cancellable {
-            Cancellable::Yes => *place = Some(timer),
+            Cancellable::Yes | Cancellable::UntilLogin => *place = Some(timer),
             Cancellable::No => timer.detach(),
         }
     }

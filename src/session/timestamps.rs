@@ -35,7 +35,8 @@ struct Asked {
 #[derive(Clone, Copy, Debug)]
 struct TimestampRequest {
     session: u64,
-    count: i32,
+    /// Number of timestamps. `None` if a drain refuses the request.
+    count: Option<i32>,
 }
 
 const ASKED: Marks = Marks::bit(0);
@@ -54,8 +55,9 @@ impl<S: Service> TimestampQueue<S> {
         }
     }
 
-    /// Adds a request. Returns false if too many wait already.
-    pub(super) fn ask(&self, session: u64, count: i32) -> bool {
+    /// Adds a request for `count` timestamps, or one that a drain refuses in its turn. Returns false if
+    /// too many wait already.
+    pub(super) fn ask(&self, session: u64, count: Option<i32>) -> bool {
         let mut asked = lock(&self.asked);
         if asked.queue.len() >= MOST_WAITING {
             return false;
@@ -65,23 +67,32 @@ impl<S: Service> TimestampQueue<S> {
         true
     }
 
+    /// Returns true if a request waits or runs.
+    pub(super) fn is_asked(&self) -> bool {
+        lock(&self.asked).hold.is_some()
+    }
+
     fn next(&self) -> Option<TimestampRequest> {
-        lock(&self.asked).queue.pop_front()
+        let mut asked = lock(&self.asked);
+        if self.conn.has_ended() {
+            asked.queue = VecDeque::new();
+        }
+        asked.queue.pop_front()
     }
 
     fn answer(&self, out: &Output, request: TimestampRequest) {
-        let result = match u32::try_from(request.count) {
-            Ok(count @ 1..) => {
+        let result = match request.count.map(|count| (count, u32::try_from(count))) {
+            Some((_, Ok(count @ 1..))) => {
                 let asked = || self.service.timestamp(self.conn.peer(), count);
                 catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|payload| {
                     self.conn.note_panic(payload);
                     Err(SessionError::unsupported("Failed to get tso."))
                 })
             }
-            _ => {
-                let text = format!("batch_count {} is below 1", request.count);
-                Err(SessionError::unsupported(text))
+            Some((count, _)) => {
+                Err(SessionError::unsupported(format!("batch_count {count} is below 1")))
             }
+            None => Err(SessionError::shutdown()),
         };
         out.write(request.session, Metadata::Full, |encoder| match result {
             Ok(first) => encoder.timestamps(first),

@@ -10,7 +10,7 @@ use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
 use lab::engine::backend::{Backend, end, meta, row};
 use lab::engine::{Control, Counts, Fixture, config, finish_with};
-use lab::xrpc::request::{query, update};
+use lab::xrpc::request::{query, timestamps, update};
 use lab::xrpc::{AUTO, Client, Ticket};
 use lab::{LONG, eventually, often};
 
@@ -29,7 +29,7 @@ fn what_was_sent_before_a_half_close_is_answered() {
             client.queue(AUTO | at, &execute("one"));
         }
         client.queue(2, &execute("source 100 10"));
-        let ticket = client.queue(9, &lab::xrpc::request::timestamps(1));
+        let ticket = client.queue(9, &timestamps(1));
         if round % 2 == 0 {
             client.queue(3, &ClientMessage::SessionClose);
         }
@@ -182,7 +182,7 @@ fn a_drain_answers_probes_and_kills_until_the_requests_in_progress_end() {
         client.send(9, &ClientMessage::SessionNew).expect("answered"),
         client.send_sql(AUTO | 9, query("one")),
     ];
-    client.send(10, &lab::xrpc::request::timestamps(1));
+    client.send(10, &timestamps(1));
     client.wait(|client| client.strays().iter().any(|stray| stray.0 == 10)).expect("it is told");
     for ticket in refused {
         assert_eq!(client.reply_to(ticket).error.map(|error| error.code), Some(1053));
@@ -430,4 +430,69 @@ fn a_server_can_be_dropped_at_any_time() {
         // Dropping the server checks that all sessions were closed.
         drop(server);
     }
+}
+
+/// Found by review: a service that was slow kept a worker for each request of a client that was gone.
+#[test]
+fn timestamps_are_not_asked_for_a_client_that_is_gone() {
+    let server = Fixture::start(config());
+    server.control.hold("clock");
+    let mut other = server.client();
+    let used = || {
+        let stats = server.stats();
+        stats.slots_allocated - stats.slots_free
+    };
+    let before = used();
+    let mut client = server.client_with_sessions([2]);
+    for _ in 0..100 {
+        client.queue(7, &timestamps(1));
+    }
+    client.flush();
+    server.control.wait_at("clock", 1);
+    client.probe();
+    client.reset();
+    eventually(LONG, || Counts::of(&server.control.counts.closed) == 1);
+    server.control.open("clock");
+    eventually(LONG, || used() == before);
+    assert_eq!(other.timestamps(7, 1).good().timestamp, Some(1));
+}
+
+/// Found by review: the refusal came before the answers to earlier requests, and answers with
+/// timestamps have no number.
+#[test]
+fn a_drain_refuses_timestamps_behind_those_that_were_asked_for_before() {
+    let mut server = Fixture::start(config());
+    server.control.hold("clock");
+    let mut client = server.client_with_sessions([2]);
+    let first = client.send(99, &timestamps(1)).expect("answered");
+    server.control.wait_at("clock", 1);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread();
+    let is_told = |client: &Client, id| client.strays().iter().any(|stray| stray.0 == id);
+    client.wait(|client| is_told(client, 2)).expect("it is told");
+    client.send(99, &timestamps(100));
+    client.probe();
+    assert!(!is_told(&client, 99), "it would be taken for an answer to the first");
+    control.open("clock");
+    assert_eq!(client.reply_to(first).good().timestamp, Some(0));
+    client.wait(|client| is_told(client, 99)).expect("it is told");
+    drain.join().expect("drained");
+}
+
+/// Found by review: the session sends no message at its end, so the second request had no answer.
+#[test]
+fn a_drain_refuses_a_second_statement_for_a_session_of_one_statement() {
+    let mut server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let first = client.send_sql(AUTO | 9, query("gate a"));
+    server.control.wait_at("a", 1);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread();
+    client.wait(|client| client.strays().iter().any(|stray| stray.0 == 2)).expect("it is told");
+    let late = client.send_sql(AUTO | 9, query("one"));
+    client.probe();
+    control.open("a");
+    client.reply_to(first).one();
+    assert_eq!(client.reply_to(late).error.map(|error| error.code), Some(1053));
+    drain.join().expect("drained");
 }

@@ -387,3 +387,29 @@ fn answers_of_the_reader_leave_when_they_are_many() {
     assert_eq!(count(Counter::Receives), 1);
     assert_eq!(count(Counter::SendCalls), (bytes / FULL) as u64 + 1);
 }
+
+/// Found by review: the timer of the login, begun anew while the login succeeded, took the place of the
+/// timer that looks at deadlines.
+#[test]
+fn a_login_that_has_succeeded_has_no_timer() {
+    let runtime = Simulated::new(Config::default()).expect("descriptors");
+    let (server_conn, _peer) = connect(&runtime);
+    let before = timers_set(&runtime);
+    let until = Cancellable::UntilLogin;
+    server_conn.later(Class::Login, Duration::from_secs(1), until, |_| {});
+    assert_eq!(timers_set(&runtime), before);
+}
+
+#[test]
+fn what_is_asked_besides_sessions_ends_after_half_close_timeout_too() {
+    let runtime = Simulated::new(Config::default()).expect("descriptors");
+    let (server_conn, _peer) = connect(&runtime);
+    let before = timers_set(&runtime);
+    server_conn.end_later(false);
+    assert_eq!(timers_set(&runtime), before, "nothing is under way");
+    server_conn.end_later(true);
+    assert_eq!(timers_set(&runtime), before + 1);
+    assert!(!server_conn.conn.has_ended());
+    server_conn.end();
+    assert!(server_conn.conn.has_ended());
+}
