@@ -116,7 +116,7 @@ impl Reply<'_> {
         if self.state.columns == 0 {
             return Err(SessionError::unsupported(NO_COLUMNS).into());
         }
-        if self.state.shared.is_interrupted() {
+        if self.state.shared.must_end() {
             return Err(SessionError::interrupted().into());
         }
         // One offer of credit may be smaller than a row, so the loop may wait more than once.
@@ -198,7 +198,7 @@ impl Reply<'_> {
     /// or its connection has ended. Long handlers call it often, because it is cheap.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.state.shared.is_interrupted()
+        self.state.shared.must_end()
     }
 
     /// Sends the rows written so far.
@@ -281,7 +281,7 @@ impl Deferred {
             });
             match state.conclude(out, result) {
                 // Often this is the whole rest. Otherwise the session continues.
-                Outcome::Fed(state) => feed(state, out, &mut panicked),
+                Outcome::Fed(state, None) => feed(state, out, &mut panicked),
                 outcome => outcome,
             }
         });
@@ -305,7 +305,8 @@ fn feed(
         SessionError::panicked()
     });
     match pulled {
-        Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),
+        Ok(Pulled::Budget) => Outcome::Fed(state, None),
+        Ok(Pulled::Blocked(blocked)) => Outcome::Fed(state, Some(blocked)),
         Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
         Err(error) => {
             let error = state.shared.reason(error);

@@ -210,7 +210,7 @@ impl ReplyState {
         let first = !std::mem::replace(&mut self.had_turn, true);
         let budget = if first { FIRST_FEED_BUDGET } else { FEED_BUDGET };
         loop {
-            if self.shared.is_interrupted() {
+            if self.shared.must_end() {
                 return Err(SessionError::interrupted());
             }
             if let Some(blocked) = self.blocked(out) {
@@ -340,14 +340,14 @@ impl ReplyState {
     ) -> Outcome {
         let result = result.map_err(|error| self.shared.reason(error));
         match (result, self.deferral.take()) {
-            (Ok(()), Some(deferral)) => Outcome::Deferred(deferral),
+            (Ok(()), Some(deferral)) => Outcome::Deferred(deferral, None),
             (Err(error), Some(deferral)) => match deferral.claim() {
                 // The holder of the deferred handle comes too late.
                 Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
                 // It has answered or is answering, and that answer counts.
-                None => Outcome::Deferred(deferral),
+                None => Outcome::Deferred(deferral, Some(error).filter(SessionError::is_fatal)),
             },
-            (Ok(()), None) if self.feed.is_some() => Outcome::Fed(self),
+            (Ok(()), None) if self.feed.is_some() => Outcome::Fed(self, None),
             (result, None) => Outcome::Ended(self.finish(out, result)),
         }
     }
@@ -385,10 +385,11 @@ pub(super) struct Deferral {
 pub(super) enum Outcome {
     /// The request was answered completely.
     Ended(Result<(), SessionError>),
-    /// The rest of the reply comes from a feed.
-    Fed(Box<ReplyState>),
-    /// The request was deferred again.
-    Deferred(Arc<Deferral>),
+    /// The rest of the reply comes from a feed, which waits for a condition or not.
+    Fed(Box<ReplyState>, Option<Blocked>),
+    /// The request was deferred. Beside it the error of the handler, if it ends the session after the
+    /// answer.
+    Deferred(Arc<Deferral>, Option<SessionError>),
 }
 
 impl Deferral {
@@ -404,9 +405,7 @@ impl Deferral {
 
     /// Returns true if the request was cancelled or answered.
     pub(super) fn is_cancelled(&self) -> bool {
-        lock(&self.state)
-            .as_ref()
-            .is_none_or(|state| state.shared.is_interrupted() || state.shared.is_dead())
+        lock(&self.state).as_ref().is_none_or(|state| state.shared.must_end())
     }
 
     pub(super) fn set_outcome(&self, outcome: Outcome) {
@@ -421,7 +420,7 @@ impl Deferral {
 impl Drop for Deferral {
     fn drop(&mut self) {
         // The session has ended, so it does not claim the second deferral.
-        if let Some(Outcome::Deferred(again)) = self.take_outcome() {
+        if let Some(Outcome::Deferred(again, _)) = self.take_outcome() {
             drop(again.claim());
         }
     }

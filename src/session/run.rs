@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::accounts::Place;
-use super::error::SessionError;
+use super::error::{SessionError, put_error};
 use super::expect_blocks::ExpectBlocks;
 use super::mailbox::Settled;
 use super::output::Output;
@@ -53,7 +53,8 @@ struct Body<T> {
 /// Unfinished request between two runs.
 enum Unfinished {
     None,
-    Deferred(Arc<Deferral>),
+    /// Beside it the error with which the session ends after the answer, if it does.
+    Deferred(Arc<Deferral>, Option<SessionError>),
     Fed(Box<ReplyState>, Option<Blocked>),
 }
 
@@ -214,7 +215,7 @@ impl<S: Service> Session<S> {
                     StepResult::Idle
                 }
             },
-            Unfinished::Deferred(deferral) => self.poll_deferred(body, out, deferral),
+            Unfinished::Deferred(deferral, fatal) => self.poll_deferred(body, out, deferral, fatal),
             Unfinished::Fed(state, blocked) => self.pull(body, out, state, blocked),
         }
     }
@@ -224,17 +225,21 @@ impl<S: Service> Session<S> {
         body: &mut Body<S::Session>,
         out: &Output,
         deferral: Arc<Deferral>,
+        fatal: Option<SessionError>,
     ) -> StepResult {
         if let Some(outcome) = deferral.take_outcome() {
-            return self.apply(body, out, outcome);
+            return match fatal {
+                None => self.apply(body, out, outcome),
+                Some(fatal) => self.apply_and_end(body, out, outcome, fatal),
+            };
         }
         let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
         let Some((error, mut state)) = self.shared.mail(|mail| mail.cancelled()).and_then(claim)
         else {
-            body.unfinished = Unfinished::Deferred(deferral);
+            body.unfinished = Unfinished::Deferred(deferral, fatal);
             return StepResult::Idle;
         };
-        let result = state.finish(out, Err(error));
+        let result = state.finish(out, Err(fatal.unwrap_or(error)));
         self.ended(body, out, result)
     }
 
@@ -242,10 +247,36 @@ impl<S: Service> Session<S> {
     fn apply(&self, body: &mut Body<S::Session>, out: &Output, outcome: Outcome) -> StepResult {
         body.unfinished = match outcome {
             Outcome::Ended(result) => return self.ended(body, out, result),
-            Outcome::Fed(state) => Unfinished::Fed(state, None),
-            Outcome::Deferred(again) => Unfinished::Deferred(again),
+            Outcome::Fed(state, blocked) => Unfinished::Fed(state, blocked),
+            Outcome::Deferred(again, fatal) => Unfinished::Deferred(again, fatal),
         };
         StepResult::Continue
+    }
+
+    /// Like [`apply`](Self::apply), after a handler that has deferred the answer and then failed with a
+    /// fatal error.
+    fn apply_and_end(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        outcome: Outcome,
+        fatal: SessionError,
+    ) -> StepResult {
+        match outcome {
+            Outcome::Ended(_) => {
+                self.write(out, |encoder| put_error(encoder, &fatal));
+                self.close_after_final_message(body, out, None);
+                StepResult::Continue
+            }
+            Outcome::Fed(mut state, _) => {
+                let result = state.finish(out, Err(fatal));
+                self.ended(body, out, result)
+            }
+            Outcome::Deferred(again, _) => {
+                body.unfinished = Unfinished::Deferred(again, Some(fatal));
+                StepResult::Continue
+            }
+        }
     }
 
     fn pull(

@@ -129,6 +129,12 @@ impl SessionShared {
         self.interrupted.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the request that is being answered must end: it is cancelled, or its session has
+    /// ended.
+    pub(super) fn must_end(&self) -> bool {
+        self.is_interrupted() || self.is_dead()
+    }
+
     /// Cancels the oldest unanswered request. Returns false if there is none.
     pub(super) fn cancel(&self, reason: CancelReason) -> bool {
         // Acquire: pairs with `set_answered`.
@@ -313,7 +319,7 @@ impl SessionShared {
         let go_on = stall::run_as(Wait::Network, || {
             let mut mail = lock(&self.mail);
             loop {
-                if self.is_interrupted() || self.is_dead() || conn.net.is_closed() {
+                if self.must_end() || conn.net.is_closed() {
                     return false;
                 }
                 let has_room = conn.has_room();

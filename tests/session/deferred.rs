@@ -16,8 +16,8 @@ use epoll_group::{net, stall};
 use lab::child::in_child;
 use lab::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
 use lab::threads::threads;
-use lab::xrpc::AUTO;
 use lab::xrpc::request::query;
+use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually};
 
 fn execute(sql: &str) -> ClientMessage {
@@ -473,5 +473,96 @@ fn one_whose_time_runs_out_while_it_is_answered_says_so() {
         // If the time is over before the handler begins, the session answers instead. Then the
         // round is repeated.
         assert!((0..20).any(|_| answers(source)));
+    }
+}
+
+/// Found by review: the end of the session made its answer forget the kill.
+#[test]
+fn one_whose_session_ends_while_it_is_answered_learns_it() {
+    let server = Fixture::start(config());
+    for reset in [false, true] {
+        let mut client = server.client_with_sessions([2]);
+        client.send_sql(2, query("defer a"));
+        let deferred = server.control.take_one_deferred("a");
+        let ((begins, begun), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+        let writer = thread::spawn(move || {
+            deferred.finish(|reply| {
+                reply.columns(&[Column::signed("id")])?;
+                begins.send(()).expect("the test waits");
+                ended.recv_timeout(LONG).expect("the session ends");
+                assert!(reply.is_cancelled());
+                reply.row(|row| row.int(1))
+            })
+        });
+        begun.recv_timeout(LONG).expect("it is answered");
+        let closed = Counts::of(&server.control.counts.closed);
+        if reset {
+            client.reset();
+        } else {
+            client.kill_connection(2);
+        }
+        eventually(LONG, || Counts::of(&server.control.counts.closed) == closed + 1);
+        end.send(()).expect("the writer waits");
+        assert!(writer.join().expect("no panic"));
+    }
+}
+
+fn put_off_and_drop(reply: &mut Reply<'_>) -> Result<(), SessionError> {
+    drop(reply.defer());
+    Ok(())
+}
+
+/// Found by review: the error was lost if the handle was used up before the handler failed.
+#[test]
+fn a_handler_that_fails_for_good_ends_its_session_behind_the_deferred_answer() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let scripts: [(fn(&mut Reply<'_>), _); 3] = [
+        (|reply| drop(reply.defer()), None),
+        (|reply| assert!(finish_with(reply.defer(), "x")), Some("x")),
+        (|reply| assert!(reply.defer().finish(put_off_and_drop)), None),
+    ];
+    for (defer, answer) in scripts {
+        for panics in [false, true] {
+            server.control.plant("fails", move |reply| {
+                defer(reply);
+                assert!(!panics, "a panic that is meant");
+                Err(SessionError::fatal(1234, b"42000", "for good"))
+            });
+            let reply = client.execute(2, "script fails");
+            match answer {
+                Some(text) => assert_eq!(reply.one().text(), Some(text)),
+                None => assert_eq!(reply.failure().code, 8001),
+            }
+            let code = if panics { 8001 } else { 1234 };
+            let ends = |client: &Client| client.strays().iter().any(|stray| stray.1.code == code);
+            client.wait(ends).expect("the session ends");
+            client = server.client_with_sessions([2]);
+        }
+    }
+    eventually(LONG, || Counts::of(&server.control.counts.closed) == 6);
+}
+
+#[test]
+fn a_source_that_waits_for_credit_says_so_once() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    client.set_offers(None);
+    for _ in 0..50 {
+        let ticket = client.send_sql(2, StmtExecute { token: Some(1), ..query("defer a") });
+        let deferred = server.control.take_one_deferred("a");
+        let source = Numbers::new(&server.control, 20, 100);
+        assert!(deferred.finish(|reply| {
+            reply.columns(&[Column::signed("id"), Column::text("pad", 45, 255)])?;
+            reply.source(source);
+            Ok(())
+        }));
+        client.wait_for(ticket, |reply| reply.token_done == 1);
+        // Behind it, the session has looked at what is left.
+        client.send_sql(2, query("one"));
+        client.probe();
+        client.offer(2, 1000);
+        assert_eq!(client.reply_to(ticket).good().token_done, 1);
+        client.reply(2).one();
     }
 }

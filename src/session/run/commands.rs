@@ -358,7 +358,7 @@ impl<S: Service> Session<S> {
     /// Drops the begun request. Its source or relay is a foreign value.
     pub(super) fn drop_unfinished(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.unfinished, Unfinished::None) {
-            Unfinished::Deferred(deferral) => {
+            Unfinished::Deferred(deferral, _) => {
                 guard(self.shared.conn.group(), "drop", || drop((deferral.claim(), deferral)));
             }
             Unfinished::Fed(state, _) => {
