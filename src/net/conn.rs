@@ -332,18 +332,29 @@ impl Conn {
         Class::from_u8(self.class.load(Ordering::Relaxed))
     }
 
+    /// A run that is queued already goes before ordinary work, if the class is urgent now: all threads may
+    /// wait for what the peer has sent.
     pub(super) fn set_class(&self, class: Class) {
-        self.replace_class(class);
+        let before = self.replace_class(class);
+        if class.is_urgent()
+            && !before.is_urgent()
+            && self.recv.is_queued()
+            && let Some(token) = self.token.get()
+        {
+            // The other task finds nothing to run.
+            self.group.push_source(*token);
+        }
         // After `retire`, no other code would undo the count.
         if self.phase() == Phase::Closed {
             self.replace_class(Class::Ordinary);
         }
     }
 
-    fn replace_class(&self, class: Class) {
+    fn replace_class(&self, class: Class) -> Class {
         // AcqRel: a thread that swaps after `retire` sees that the phase is `Closed`.
         let before = Class::from_u8(self.class.swap(class as u8, Ordering::AcqRel));
         self.group.note_urgent(before, class);
+        before
     }
 
     pub(super) fn count(&self, counter: Counter, n: u64) {

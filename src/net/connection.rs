@@ -180,8 +180,8 @@ impl Connection {
     }
 
     /// Changes the class of the connection, from any thread. For example, a session begins a
-    /// transaction and takes locks that other sessions wait for. A run that is queued already keeps
-    /// its place. The next run uses the new class.
+    /// transaction and takes locks that other sessions wait for. A run that is queued already follows,
+    /// if the new class is the more urgent one.
     pub fn set_class(&self, class: Class) {
         self.0.set_class(class);
     }

@@ -219,6 +219,15 @@ impl<T> Runner<T> {
         self.word.load(Ordering::Acquire) & bits != 0
     }
 
+    /// Returns true if a queue holds the right to run.
+    ///
+    /// `false` means that a right which is queued later is pushed after this call: that thread sees what
+    /// this one wrote before.
+    pub(crate) fn is_queued(&self) -> bool {
+        // Not a load: one of the two changes of the word, here and in `queue`, sees the other.
+        self.word.fetch_or(0, Ordering::AcqRel) & QUEUED != 0
+    }
+
     /// Begins a hold. Only the owner or the holder of another hold may begin one while an owner awaits
     /// the end of all holds.
     pub(crate) fn hold(&self) {
@@ -418,8 +427,8 @@ impl<T> Running<'_, T> {
         let runner = self.runner;
         let marks = self.marks;
         self.end_access();
-        // Release: pairs with the Acquire of `resume`.
-        let ordering = mutant!(Ordering::Release, QueueRelaxed => Ordering::Relaxed);
+        // Release: pairs with the Acquire of `resume`. Acquire: pairs with the Release of `is_queued`.
+        let ordering = mutant!(Ordering::AcqRel, QueueRelaxed => Ordering::Relaxed);
         runner.word.fetch_or(marks.0 | QUEUED, ordering);
     }
 

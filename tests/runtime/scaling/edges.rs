@@ -268,6 +268,35 @@ fn what_is_urgent_no_more_is_not_run_by_the_reserve() {
     assert_eq!(told.recv_timeout(LONG).as_deref(), Ok("ur-0-0"));
 }
 
+/// Found by the test of operators' sessions: the request that ends a transaction stood behind work that
+/// waited for it.
+#[test]
+fn what_becomes_urgent_while_it_is_queued_is_run_by_the_reserve() {
+    let config = lab::config().epoll_threads_per_group(1).max_threads(2);
+    let (tell, told) = mpsc::channel();
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        conn.send(input.take_all());
+        let _ = tell.send(conn.clone());
+        Ok(())
+    });
+    let server = Server::start(Kind::Tcp, config, protocol);
+    let mut peer = server.peer();
+    peer.echo(b"?");
+    let conn = told.recv_timeout(LONG).expect("a connection");
+    let gate = Gate::default();
+    let waits = gate.clone();
+    server.runtime.handle().spawn(move || stall::run(|| waits.pass())).expect("room");
+    gate.wait_for(1);
+    let queued = || server.stats().get(Counter::BatchEventsQueued);
+    let before = queued();
+    peer.send(b"!");
+    eventually(LONG, || queued() > before);
+    conn.set_class(Class::InProgress);
+    assert_eq!(peer.receive(1), b"!");
+    gate.open();
+    peer.echo(b"?");
+}
+
 #[test]
 fn events_behind_a_stuck_handler_are_served_by_others() {
     // Nothing but the watchdog wakes threads.
