@@ -68,6 +68,7 @@ mod making {
         FinishWithoutHold,
         EndHoldRelaxed,
         HoldsEndUntold,
+        LookAtQueuedByLoad,
         AwaitHoldsRelaxed,
         WaitingOwnerUnseen,
         WaitWithoutMarks,

@@ -225,7 +225,11 @@ impl<T> Runner<T> {
     /// this one wrote before.
     pub(crate) fn is_queued(&self) -> bool {
         // Not a load: one of the two changes of the word, here and in `queue`, sees the other.
-        self.word.fetch_or(0, Ordering::AcqRel) & QUEUED != 0
+        let word = mutant!(
+            self.word.fetch_or(0, Ordering::AcqRel),
+            LookAtQueuedByLoad => self.word.load(Ordering::Acquire)
+        );
+        word & QUEUED != 0
     }
 
     /// Begins a hold. Only the owner or the holder of another hold may begin one while an owner awaits

@@ -3,7 +3,8 @@
 //! The first model is receiving: notifiers with different marks, one of which queues. In the
 //! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
 //! run ends by a panic. The next two are the end of a connection, which waits for the end of its
-//! requests. In the sixth an owner waits for one of two marks. The last is sending: the order of
+//! requests. In the sixth an owner waits for one of two marks. In the seventh a run becomes urgent, as
+//! when its connection changes its class. The last is sending: the order of
 //! calls is that of `net`, reduced to a counter of bytes. The socket is a lock around its room, as in
 //! the kernel. Senders hand over to a task after one round or two. The worker or the last thread runs
 //! it.
@@ -387,6 +388,22 @@ fn what_is_sent_leaves(most_rounds: u32) {
     });
 }
 
+fn a_run_that_becomes_urgent_is_queued_as_urgent() {
+    explore(|| {
+        let thing = Arc::new((Runner::new(0), AtomicBool::new(false)));
+        let there = Arc::clone(&thing);
+        let queues = thread::spawn(move || {
+            let (runner, urgent) = &*there;
+            runner.notify(MARKS[0]).expect("nobody runs").queue();
+            urgent.load(Ordering::Relaxed)
+        });
+        let (runner, urgent) = &*thing;
+        urgent.swap(true, Ordering::AcqRel);
+        let again = runner.is_queued();
+        assert!(queues.join().expect("no panic") || again, "it is in no urgent queue");
+    });
+}
+
 #[test]
 fn marks() {
     every_mark_is_taken_once();
@@ -418,6 +435,11 @@ fn waiting() {
 }
 
 #[test]
+fn becoming_urgent() {
+    a_run_that_becomes_urgent_is_queued_as_urgent();
+}
+
+#[test]
 fn sending() {
     what_is_sent_leaves(2);
 }
@@ -440,6 +462,7 @@ mutants! {
     finish_without_hold: FinishWithoutHold, a_run_leaves_a_hold(), "panicked";
     waiting_owner_left_asleep: WaitingOwnerUnseen, a_waiting_owner_is_woken(), "deadlock";
     wait_without_look: WaitWithoutMarks, a_waiting_owner_is_woken(), "deadlock";
+    queued_run_looked_at_by_load: LookAtQueuedByLoad, a_run_that_becomes_urgent_is_queued_as_urgent(), "it is in no urgent queue";
     sending_without_the_flag: FlagForgotten, what_is_sent_leaves(2), "a byte was left behind";
     sending_on_without_the_right: HandOverLetsGo, what_is_sent_leaves(1), "a byte was left behind";
     sending_past_a_busy_sender: LookAtFlagOnly, what_is_sent_leaves(2), "a byte was left behind";

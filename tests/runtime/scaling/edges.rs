@@ -293,6 +293,7 @@ fn what_becomes_urgent_while_it_is_queued_is_run_by_the_reserve() {
     eventually(LONG, || queued() > before);
     conn.set_class(Class::InProgress);
     assert_eq!(peer.receive(1), b"!");
+    assert_eq!(server.stats().stalled_threads, 1, "it came when the wait was over");
     gate.open();
     peer.echo(b"?");
 }
