@@ -25,6 +25,8 @@ use crate::sync::shim::lock;
 ///
 /// *Shape*: cheap to clone. All clones have one configuration.
 ///
+/// Early data (0-RTT) is refused, as it can be a replay. The client sends it again.
+///
 /// A stream that ends without `close_notify` may be truncated. Then the connection ends as a layer's
 /// [error](Layer::ended) says, and [`ended`](super::Protocol::ended) is not called.
 ///
@@ -74,7 +76,8 @@ impl TlsServer {
 impl MakeLayer for TlsServer {
     fn make(&self, _: &Connection) -> Result<Box<dyn Layer>, Close> {
         let config = Arc::clone(&lock(&self.0));
-        let tls = ServerConnection::new(config).map_err(Close::error)?;
+        let mut tls = ServerConnection::new(config).map_err(Close::error)?;
+        tls.reject_early_data();
         Ok(Box::new(Tls::from(rustls::Connection::from(tls))))
     }
 }

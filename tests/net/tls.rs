@@ -581,3 +581,22 @@ fn a_server_of_openssl_is_asked() {
     server.kill().expect("running");
     server.wait().expect("ended");
 }
+
+#[test]
+fn early_data_is_refused_and_sent_again() {
+    let (runtime, identity) = (start(config()), Identity::new());
+    let mut server = ServerConfig::clone(&identity.server());
+    server.max_early_data_size = 1024;
+    let (protocol, _told) = Echo::new();
+    let listener = listen(&runtime, &TlsServer::new(Arc::new(server)), protocol);
+    let mut client = ClientConfig::clone(&identity.client(&[&TLS13]));
+    client.enable_early_data = true;
+    let client = Arc::new(client);
+    ask(&mut foreign(listener.local_addr(), &client), b"the first time");
+    let mut stream = foreign(listener.local_addr(), &client);
+    let mut early = stream.conn.early_data().expect("the ticket allows it");
+    early.write_all(b"early").expect("there is room");
+    ask(&mut stream, b"again");
+    assert_eq!(stream.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+    assert!(!stream.conn.is_early_data_accepted());
+}
