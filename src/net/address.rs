@@ -103,7 +103,8 @@ pub trait ToAddress {
     /// If the text is not an address or does not resolve.
     fn to_address(&self) -> io::Result<Address>;
 
-    /// Returns all addresses, in the order in which they are tried. By default there is one.
+    /// Returns all addresses, in the order in which they are tried. By default there is one. Addresses
+    /// of TCP and of Unix sockets may not be mixed.
     ///
     /// # Errors
     ///

@@ -228,9 +228,18 @@ impl Handle {
             return Err(ConnectError::Limit(limit));
         }
         let ConnectOptions { conn, connect_timeout, local_addr, prepare } = options;
-        let is_unix = |to: &&Address| matches!(to, Address::Unix(_));
-        if let (Some(_), Some(to)) = (local_addr, to.iter().find(is_unix)) {
-            let text = format!("local_addr is of TCP, but {to} is a Unix socket");
+        let unix = to.iter().find(|to| matches!(to, Address::Unix(_)));
+        let tcp = to.iter().find(|to| matches!(to, Address::Tcp(_)));
+        let mixed = match (unix, tcp, local_addr) {
+            (Some(unix), Some(tcp), _) => {
+                Some(format!("{unix} is a Unix socket and {tcp} is not: a list has one kind only"))
+            }
+            (Some(unix), None, Some(_)) => {
+                Some(format!("local_addr is of TCP, but {unix} is a Unix socket"))
+            }
+            _ => None,
+        };
+        if let Some(text) = mixed {
             return Err(ConnectError::Address(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
         let until = connect_timeout.map(|limit| clock::later(clock::now(), limit));

@@ -1,6 +1,6 @@
 //! Servers with several addresses, of which some do not answer.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::net::{
     Address, Close, CloseReason, ConnectError, ConnectOptions, Connection, Input, Protocol,
+    ToAddress,
 };
 use epoll_group::stats::Counter;
 use lab::ports::{Name, refusing, silent};
@@ -224,5 +225,28 @@ fn all_attempts_may_have_the_same_local_port() {
     assert_eq!(conn.local_addr().expect("TCP"), from.into());
     conn.close("enough");
     assert_eq!(next(&events), "closed: enough");
+    assert_clean(&runtime.drain(LONG));
+}
+
+/// A server with a Unix socket and a port.
+struct Both;
+
+impl ToAddress for Both {
+    fn to_address(&self) -> io::Result<Address> {
+        "127.0.0.1:1".to_address()
+    }
+
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        Ok(vec![self.to_address()?, "unix:@nobody".to_address()?])
+    }
+}
+
+#[test]
+fn a_list_of_addresses_has_one_kind() {
+    let runtime = runtime();
+    let refused = runtime.connect(Both, Bytes::new(echo)).expect_err("mixed");
+    let text = "unix:@nobody is a Unix socket and 127.0.0.1:1 is not: a list has one kind only";
+    assert!(refused.to_string().contains(text), "{refused}");
+    assert!(matches!(refused, ConnectError::Address(_)));
     assert_clean(&runtime.drain(LONG));
 }
