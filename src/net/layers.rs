@@ -171,11 +171,14 @@ impl Conn {
         layer: Box<dyn Layer>,
     ) -> Result<(), Close> {
         self.layers.get_or_init(Box::default);
+        // If it is refused, it is dropped outside of the lock.
+        let mut layer = Some(layer);
         let (started, _) = self.with_layers(|stack, encoded| {
             let most = MOST_LAYERS;
             if stack.slots.len() >= most {
                 return Err(Close::new(format!("a connection has {most} layers at most")));
             }
+            let layer = layer.take().expect("this runs once");
             stack.ready = false;
             let rest = input.cut();
             stack.slots.push(Slot { again: !rest.is_empty(), input: rest, ..Slot::new(layer) });

@@ -1383,3 +1383,53 @@ fn bytes_that_a_layer_decodes_before_it_is_ready_come_when_it_is() {
     opened(&calls);
     assert_eq!(received(&calls, 5), b"early");
 }
+
+/// Layer that sends when it is dropped.
+#[derive(Debug)]
+struct SendsLate(Connection);
+
+impl Layer for SendsLate {
+    fn start(&mut self, _: &Connection, _: &mut Vec<u8>) -> Result<LayerState, Close> {
+        Ok(LayerState::Ready)
+    }
+
+    fn received(
+        &mut self,
+        _: &Connection,
+        input: &mut Input<'_>,
+        decoded: &mut Decoded<'_>,
+        _: &mut Vec<u8>,
+    ) -> Result<LayerState, Close> {
+        decoded.push(input.take_all());
+        Ok(LayerState::Ready)
+    }
+
+    fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+        encoded.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for SendsLate {
+    fn drop(&mut self) {
+        self.0.send(b"dropped");
+    }
+}
+
+#[test]
+fn a_layer_that_is_refused_may_send_when_it_is_dropped() {
+    let runtime = start(config());
+    let (protocol, ends) = Bytes::with_ends(|conn: &Connection, input: &mut Input<'_>| {
+        loop {
+            conn.start_layer(input, Box::new(SendsLate(conn.clone())))?;
+        }
+    });
+    let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    peer.send(b"?");
+    // No layer was ready yet.
+    assert_eq!(peer.receive_to_finish(), b"");
+    drop(peer);
+    assert_eq!(ends.wait_for(1), ["a connection has 8 layers at most"]);
+    assert_clean(&runtime.drain(LONG));
+}
