@@ -167,8 +167,8 @@ impl Connection {
 
     /// Ends the connection, from any thread, without waiting.
     ///
-    /// Bytes sent before leave first if the peer takes them. Later sends are refused. The first
-    /// reason counts.
+    /// Bytes sent before leave first if the peer takes them. Later sends are refused. Input that has
+    /// not been delivered is dropped. The first reason counts.
     pub fn close(&self, reason: impl Into<Close>) {
         self.0.begin_close(reason.into().0, CLOSE);
     }

@@ -9,9 +9,10 @@ use super::close::{Close, CloseReason, HalfClose};
 use super::conn::READABLE;
 use super::phase::Phase;
 use super::receive::{Ending, Next, Recv, Round, Stage};
-use crate::runtime::source::DRAIN;
+use crate::runtime::source::{CUT, DRAIN, OVER};
 use crate::runtime::{Origin, guard, log_some};
 use crate::stats::Counter;
+use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::socket::{self, Received};
@@ -19,6 +20,12 @@ use crate::sys::socket::{self, Received};
 impl Round<'_> {
     pub(super) fn end_of_stream(&self, recv: &mut Recv) {
         recv.ended = true;
+        if self.end_silence(recv) {
+            // No first bytes will come, so the idle time begins.
+            let now = clock::now();
+            recv.heard_at = Some(now);
+            self.idle_until(recv, now).into_iter().for_each(|until| self.conn.arm(until));
+        }
         let reason = self.conn.end_layers().err().map(|Close(reason)| reason);
         if recv.stage == Stage::Handshaking {
             self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
@@ -56,6 +63,10 @@ impl Round<'_> {
             Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
             // The rest of the requests waits until the peer has read, or the user reads again.
             Stage::Open if next == Next::Paused && self.input_waits(recv) => {
+                recv.drain_later = true;
+            }
+            // The same holds for the last bytes of a peer that has finished.
+            Stage::Open if recv.ended && self.conn.is_paused() && !recv.buf.is_empty() => {
                 recv.drain_later = true;
             }
             Stage::Open => self.drain(recv),
@@ -133,6 +144,7 @@ impl Round<'_> {
     /// Closes the connection when no request is held any more.
     pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
         recv.stage = Stage::Finishing;
+        self.end_silence(recv);
         self.end_handshake(recv);
         self.set_closing(recv, true);
         if self.conn.recv.await_holds() {
@@ -154,7 +166,8 @@ impl Round<'_> {
             return;
         }
         recv.stage = Stage::Flushing;
-        // Its deadline would cut off the bytes that were sent before.
+        // Their deadlines would cut off the bytes that were sent before.
+        self.end_silence(recv);
         self.end_handshake(recv);
         self.set_closing(recv, true);
         recv.reason = Some(reason);
@@ -162,6 +175,22 @@ impl Round<'_> {
         self.conn.finish_layers();
         // If nothing waits, the mark comes back at once.
         self.conn.tell_when_flushed();
+    }
+
+    /// Ends the connection for one of the marks [`ABORT`](super::conn::ABORT), [`CUT`] and [`OVER`].
+    pub(super) fn end_at_once(&self, recv: &mut Recv, marks: Marks) {
+        let noted = lock(&self.conn.reason).take().map(|reason| *reason);
+        let reason = match noted {
+            _ if marks.has(CUT) => Some(CloseReason::Cut),
+            None if marks.has(OVER) => Some(CloseReason::Draining),
+            Some(CloseReason::Reset(error) | CloseReason::Io(error))
+                if recv.stage.is_connecting() =>
+            {
+                Some(CloseReason::ConnectFailed(error))
+            }
+            reason => reason,
+        };
+        self.finish(recv, reason);
     }
 
     pub(super) fn flushed(&self, recv: &mut Recv) {
@@ -216,6 +245,15 @@ impl Round<'_> {
         if recv.stage == Stage::Open && recv.ended && self.conn.phase() == Phase::HalfClosed {
             self.finish_requests(recv, CloseReason::ByPeer);
         }
+    }
+
+    /// Ends the time for the first bytes: they have come, or none is awaited any more.
+    pub(super) fn end_silence(&self, recv: &mut Recv) -> bool {
+        let was_silent = recv.silent_until.take().is_some();
+        if was_silent {
+            self.conn.group.usage().silent_spoke();
+        }
+        was_silent
     }
 
     /// Handles the deadlines that have passed. Returns true if the socket must be read first, to
@@ -325,9 +363,7 @@ impl Round<'_> {
         self.conn.drop_layers();
         self.conn.count(reason.counter(), 1);
         self.conn.count(Counter::ConnectionsClosed, 1);
-        if recv.silent_until.take().is_some() {
-            self.conn.group.usage().silent_spoke();
-        }
+        self.end_silence(recv);
         self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
         recv.buf.release();
         let (group, id) = (&self.conn.group, self.connection.id());

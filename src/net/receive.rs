@@ -24,7 +24,6 @@ use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, in_span, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
-use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::socket::{self, Received};
 
@@ -294,19 +293,13 @@ pub(super) fn run<'a>(
             break;
         }
         if let Next::Release(marks) = next {
-            // While the work is released, the connection counts as queued. So no other worker
-            // receives from it or ends it meanwhile.
             running.mark(marks);
-            running.queue();
+            // The right to run is kept meanwhile, so no other worker ends the connection.
             round.release(context.turn.ending());
             // If more input waits, other connections have their turn first.
             if over || marks.has(READABLE) {
-                conn.push();
+                conn.schedule(running);
                 break;
-            }
-            match conn.recv.resume() {
-                Some(again) => running = again,
-                None => break,
             }
             continue;
         }
@@ -398,19 +391,13 @@ impl Round<'_> {
             }
         }
         if marks.has(ABORT | CUT | OVER) {
-            let noted = lock(&self.conn.reason).take().map(|reason| *reason);
-            let reason = match noted {
-                _ if marks.has(CUT) => Some(CloseReason::Cut),
-                None if marks.has(OVER) => Some(CloseReason::Draining),
-                Some(CloseReason::Reset(error) | CloseReason::Io(error))
-                    if recv.stage.is_connecting() =>
-                {
-                    Some(CloseReason::ConnectFailed(error))
-                }
-                reason => reason,
-            };
-            self.finish(recv, reason);
+            self.end_at_once(recv, marks);
             return Next::Rest;
+        }
+        // Before more is received: a peer that never stops sending would keep the holds from ever being
+        // looked at.
+        if marks.has(HOLDS_DONE) && recv.awaiting && self.received == 0 {
+            self.look_at_holds(recv);
         }
         let overdue = marks.has(TIMER) && self.look_at_deadlines(recv);
         if recv.stage.is_connecting() {
@@ -436,7 +423,7 @@ impl Round<'_> {
         // A peer that answers each reply with a request would keep the socket from ever running
         // dry. So a drain reads until it is dry once.
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
-        let wanted = recv.stage.reads() && !recv.ended && !served;
+        let wanted = recv.stage.reads() && !recv.ended && !served && !marks.has(CLOSE);
         // If the bytes came in time and were not read in time, the fault is ours. So the socket is
         // read before the deadline counts against the peer.
         if wanted && (marks.has(READABLE | HUNG_UP | RESUME | UNPAUSED | DRAIN) || overdue) {
@@ -778,10 +765,12 @@ impl Round<'_> {
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
-            if recv.aside_until.take().is_some()
-                || recv.stage == Stage::Open && mem::take(&mut recv.again)
-            {
-                self.deliver_again(recv, received);
+            let again = recv.aside_until.take().is_some()
+                || recv.stage == Stage::Open && mem::take(&mut recv.again);
+            if again && recv.ending.is_none() {
+                if !recv.buf.is_empty() {
+                    self.deliver_again(recv, received);
+                }
                 // A drain that waited for this is checked again, whatever the protocol did.
                 self.drain_if_late(recv);
             }
@@ -904,9 +893,8 @@ impl Round<'_> {
     #[inline(always)]
     pub(super) fn heard(&mut self, recv: &mut Recv, bytes: usize, now: Instant) {
         recv.heard_at = Some(now);
-        if recv.silent_until.take().is_some() {
+        if self.end_silence(recv) {
             self.first = true;
-            self.conn.group.usage().silent_spoke();
             if let Some(idle_until) = self.idle_until(recv, now) {
                 self.conn.arm(idle_until);
             }

@@ -293,7 +293,8 @@ impl Conn {
         self.note_height(out);
         // Before the deadline counts against the peer, the socket is tried. It may have room
         // although its edge has not been handled yet.
-        let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
+        let now = out.due.map(|_| clock::now());
+        let overdue = now.is_some_and(|now| out.is_overdue(now));
         out.connecting &= !marks.has(ESTABLISHED);
         out.blocked &= !(marks.has(WRITABLE | ESTABLISHED) || overdue);
         out.blocked |= out.connecting;
@@ -319,7 +320,7 @@ impl Conn {
             self.change_pending(before + inboxed, after);
         }
         self.note_height(out);
-        self.keep_time(out, marks);
+        self.keep_time(out, marks, now);
         self.tell_waiting(out, marks);
         sent
     }
@@ -379,7 +380,7 @@ impl Conn {
 
     /// In every `net_write_timeout` the peer has to take the bytes that waited at its beginning. At
     /// most `write_high_watermark_bytes` of them count.
-    fn keep_time(self: &Arc<Self>, out: &mut Outbound, marks: Marks) {
+    fn keep_time(self: &Arc<Self>, out: &mut Outbound, marks: Marks, now: Option<Instant>) {
         let taken = |(_, target): (Instant, u64)| out.sent_bytes >= target;
         if out.backlog.is_empty() || out.due.is_some_and(taken) {
             out.due = None;
@@ -389,7 +390,7 @@ impl Conn {
         if out.backlog.is_empty() || out.connecting {
             return;
         }
-        let (limit, now) = (self.net_write_timeout(), clock::now());
+        let (limit, now) = (self.net_write_timeout(), now.unwrap_or_else(clock::now));
         match out.due {
             // This runtime was late too, so the peer had no full chance.
             Some((due, _)) if out.excuse.covers(due, now) => out.due = None,

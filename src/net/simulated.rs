@@ -57,11 +57,11 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
     use super::super::conn::READABLE;
-    use super::super::{Close, CloseReason, ConnectOptions, Input, Sent, Turn};
+    use super::super::{Close, CloseReason, ConnectOptions, HalfClose, Input, Sent, Turn};
     use super::*;
     use crate::config::Config;
     use crate::runtime::source::{Source, TIMER, WorkerContext};
@@ -75,6 +75,8 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Delay with which each deadline is handled, as if other work were queued.
     const LATE: Duration = Duration::from_millis(150);
+    /// Idle time-out of a [`Noting`].
+    const IDLE: Duration = Duration::from_secs(60);
     const FRAME: &[u8] = b"a frame.";
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
     /// Turns after which a test assumes that a sender never returns.
@@ -114,14 +116,18 @@ mod tests {
 
     impl World {
         fn new(answers: usize, idle: Duration) -> Self {
+            let config = Config::default().net_write_timeout(TIMEOUT).frame_timeout(TIMEOUT);
+            Self::serving(config.idle_timeout(idle), |_| Answers(answers))
+        }
+
+        /// `protocol` gets the socket of the peer.
+        fn serving<P: Protocol>(config: Config, protocol: impl FnOnce(&UnixStream) -> P) -> Self {
             let now = Instant::now();
             clock::simulate(Some(now));
-            let config = Config::default().net_write_timeout(TIMEOUT).frame_timeout(TIMEOUT);
-            let config = config.idle_timeout(idle);
             let runtime = Simulated::new(config).expect("descriptors");
             let (ours, peer) = UnixStream::pair().expect("descriptors");
             ours.set_nonblocking(true).expect("a socket");
-            let served = Served::new(Answers(answers));
+            let served = Served::new(protocol(&peer));
             let peer_addr = Address::Unix("".into());
             let conn =
                 served.accept(runtime.group(), ours.into(), peer_addr).expect("there is room");
@@ -130,6 +136,14 @@ mod tests {
 
         fn sends(&mut self, bytes: &[u8]) {
             self.peer.write_all(bytes).expect("there is room");
+            self.run();
+        }
+
+        /// Moves the clock to this time, and handles what is due.
+        fn looks_at(&mut self, time: Instant) {
+            self.now = time;
+            clock::simulate(Some(time));
+            self.runtime.fire_due();
             self.run();
         }
 
@@ -147,10 +161,7 @@ mod tests {
 
         /// Moves the clock past the next deadline and runs.
         fn looks(&mut self) {
-            self.now = self.runtime.next_deadline().expect("there is one") + LATE;
-            clock::simulate(Some(self.now));
-            self.runtime.fire_due();
-            self.run();
+            self.looks_at(self.runtime.next_deadline().expect("there is one") + LATE);
         }
 
         /// Sends while another sender sends in each turn. Returns the total number of bytes sent,
@@ -584,5 +595,240 @@ mod tests {
             world.looks();
         }
         assert_eq!(world.count(Counter::ClosedFrameTimeout), 1);
+    }
+
+    type Calls = Arc<Mutex<Vec<&'static str>>>;
+
+    /// Protocol that notes its calls, and runs code in those that may read.
+    struct Noting<F> {
+        calls: Calls,
+        code: F,
+    }
+
+    impl<F> Noting<F>
+    where
+        F: Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync + 'static,
+    {
+        /// `code` gets the socket of the peer.
+        fn world(code: impl FnOnce(UnixStream) -> F) -> (World, Calls) {
+            let calls = Calls::default();
+            let world = World::serving(Config::default().idle_timeout(IDLE), |peer| Self {
+                calls: Arc::clone(&calls),
+                code: code(peer.try_clone().expect("a descriptor")),
+            });
+            world.run();
+            (world, calls)
+        }
+
+        fn note(&self, call: &'static str) {
+            lock(&self.calls).push(call);
+        }
+    }
+
+    impl<F> Protocol for Noting<F>
+    where
+        F: Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync + 'static,
+    {
+        type State = ();
+
+        fn opened(&self, _: &Connection) -> Result<(), Close> {
+            Ok(())
+        }
+
+        fn received(
+            &self,
+            conn: &Connection,
+            (): &mut (),
+            input: &mut Input<'_>,
+        ) -> Result<(), Close> {
+            self.note(if input.is_empty() { "received nothing" } else { "received" });
+            (self.code)(conn, input)
+        }
+
+        fn notified(
+            &self,
+            conn: &Connection,
+            (): &mut (),
+            input: &mut Input<'_>,
+        ) -> Result<(), Close> {
+            self.note("notified");
+            (self.code)(conn, input)
+        }
+
+        fn released(&self, conn: &Connection, _: Turn) {
+            self.note("released");
+            conn.set_class(Class::InProgress);
+            if conn.0.recv.resume().is_some() {
+                self.note("another worker takes the connection");
+            }
+        }
+
+        fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+            self.note("ended");
+            Ok(HalfClose::KeepOpen)
+        }
+
+        fn draining(&self, _: &Connection, (): &mut ()) {
+            self.note("draining");
+        }
+
+        fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
+            self.note("closed");
+        }
+    }
+
+    /// Takes all input. While the connection is open, more has come whenever it has done so, and
+    /// another worker has taken the event.
+    fn floods(peer: UnixStream) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> {
+        let calls = AtomicU32::new(0);
+        move |conn, input| {
+            input.take_all();
+            if calls.fetch_add(1, Ordering::Relaxed) < WITHOUT_END {
+                (&peer).write_all(FRAME).expect("there is room");
+                conn.0.notify_recv(READABLE);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_close_ends_a_connection_whose_peer_never_stops_sending() {
+        let (mut world, calls) = Noting::world(|peer| {
+            let flood = floods(peer);
+            move |conn: &Connection, input: &mut Input<'_>| {
+                conn.close("enough");
+                flood(conn, input)
+            }
+        });
+        world.sends(FRAME);
+        assert_eq!(*lock(&calls), ["received", "released", "closed"]);
+        assert_eq!(world.count(Counter::ClosedByHandler), 1);
+    }
+
+    #[test]
+    fn the_last_hold_ends_a_drain_though_the_peer_never_stops_sending() {
+        let held = Arc::new(Mutex::new(None));
+        let (mut world, calls) = Noting::world(|peer| {
+            let (flood, held) = (floods(peer), Arc::clone(&held));
+            move |conn: &Connection, input: &mut Input<'_>| {
+                drop(lock(&held).take());
+                flood(conn, input)
+            }
+        });
+        world.conn.0.reads_while_held.store(true, Ordering::Relaxed);
+        *lock(&held) = Some(world.conn.hold());
+        world.runtime.start_draining();
+        world.run();
+        assert!(!world.conn.is_closed());
+        world.sends(FRAME);
+        assert_eq!(*lock(&calls), ["draining", "received", "released", "closed"]);
+    }
+
+    /// It could end the connection, and the answer that `released` sends would be lost.
+    #[test]
+    fn no_other_worker_takes_a_connection_that_is_about_to_end_while_it_is_released() {
+        let (mut world, calls) = Noting::world(|_| {
+            |_: &Connection, input: &mut Input<'_>| {
+                input.take_all();
+                Err("done".into())
+            }
+        });
+        world.sends(FRAME);
+        assert_eq!(*lock(&calls), ["received", "released", "closed"]);
+    }
+
+    #[test]
+    fn the_time_for_the_first_bytes_ends_with_the_close() {
+        let mut world = World::new(0, Duration::ZERO);
+        let due = world.now + Config::default().first_bytes_timeout;
+        world.run();
+        let parts = [MORE_THAN_A_SOCKET_TAKES / 2, MORE_THAN_A_SOCKET_TAKES / 2];
+        world.looks_at(due - TIMEOUT / 2);
+        for part in parts {
+            world.conn.send(vec![0; part]);
+        }
+        world.conn.close("come back later");
+        world.run();
+        world.looks_at(due + LATE);
+        assert_eq!(world.reads(MORE_THAN_A_SOCKET_TAKES), MORE_THAN_A_SOCKET_TAKES);
+        assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), 0);
+    }
+
+    #[test]
+    fn a_peer_that_has_finished_without_a_byte_counts_as_idle() {
+        let (mut world, calls) = Noting::world(|_| |_: &Connection, _: &mut Input<'_>| Ok(()));
+        world.peer.shutdown(Shutdown::Write).expect("it is open");
+        world.run();
+        world.looks_at(world.now + Config::default().first_bytes_timeout);
+        assert_eq!(*lock(&calls), ["ended"]);
+        world.looks_at(world.now + IDLE);
+        assert!(world.conn.is_closed());
+    }
+
+    #[test]
+    fn a_peer_that_has_taken_all_is_not_late_if_a_send_comes_before_the_event() {
+        let mut world = World::new(0, Duration::ZERO);
+        world.run();
+        while world.conn.send(FRAME) == Sent::Sent {}
+        let mut taken = vec![0; MORE_THAN_A_SOCKET_TAKES];
+        assert!(matches!(world.peer.read(&mut taken), Ok(1..)));
+        // So little that it is not the fault of this runtime.
+        world.now += TIMEOUT + Duration::from_millis(1);
+        clock::simulate(Some(world.now));
+        assert_eq!(world.conn.send([0]), Sent::Sent);
+        world.run();
+        assert_eq!(world.count(Counter::ClosedWriteTimeout), 0);
+    }
+
+    #[test]
+    fn what_a_notified_protocol_has_left_comes_again_only_if_there_is_some_and_it_goes_on() {
+        for ends in [true, false] {
+            let (mut world, calls) = Noting::world(|_| {
+                let calls = AtomicU32::new(0);
+                move |_: &Connection, input: &mut Input<'_>| {
+                    match (calls.fetch_add(1, Ordering::Relaxed), ends) {
+                        (0, _) => {}
+                        (_, true) => return Err("done".into()),
+                        (_, false) => {
+                            input.take_all();
+                        }
+                    }
+                    Ok(())
+                }
+            });
+            world.sends(FRAME);
+            world.conn.pause_reads();
+            // One worker handles both.
+            let handler = world.conn.0.recv.notify(Marks::NONE).expect("it is idle");
+            world.conn.resume_reads();
+            world.conn.notify();
+            world.conn.0.schedule(handler);
+            world.run();
+            let last = if ends { "closed" } else { "released" };
+            assert_eq!(*lock(&calls), ["received", "released", "notified", last]);
+        }
+    }
+
+    #[test]
+    fn a_drain_waits_for_the_last_bytes_of_a_paused_connection_whose_peer_has_finished() {
+        let (mut world, calls) = Noting::world(|_| {
+            let calls = AtomicU32::new(0);
+            move |_: &Connection, input: &mut Input<'_>| {
+                if calls.fetch_add(1, Ordering::Relaxed) > 0 {
+                    input.take_all();
+                }
+                Ok(())
+            }
+        });
+        world.sends(FRAME);
+        world.peer.shutdown(Shutdown::Write).expect("it is open");
+        world.run();
+        world.conn.pause_reads();
+        world.runtime.start_draining();
+        world.run();
+        world.conn.resume_reads();
+        world.run();
+        let all = ["received", "released", "ended", "received", "released", "draining", "closed"];
+        assert_eq!(*lock(&calls), all);
     }
 }

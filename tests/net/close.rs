@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::net::{Close, CloseReason, Connection, HalfClose, Input, Protocol, Sent};
 use epoll_group::stats::Counter;
@@ -443,4 +443,26 @@ fn a_reset_behind_the_half_close_ends_the_connection_of_a_held_request() {
         drop(hold);
     }
     server.wait_for(Counter::ClosedReset, 20);
+}
+
+#[test]
+fn a_close_ends_a_connection_whose_peer_never_stops_sending() {
+    for kind in BOTH {
+        let (protocol, ends) = Bytes::with_ends(|conn: &Connection, input: &mut Input<'_>| {
+            input.take_all();
+            conn.close("enough");
+            // Meanwhile the peer fills the socket again.
+            thread::sleep(Duration::from_millis(2));
+            Ok(())
+        });
+        let server = Server::start(kind, config().read_budget_bytes(4 << 10), protocol);
+        let mut peer = server.peer();
+        let bytes = pattern(64 << 10);
+        let until = Instant::now() + LONG;
+        while peer.try_send(&bytes).is_ok() {
+            assert!(Instant::now() < until, "{kind:?}: it is still read");
+        }
+        assert_eq!(ends.wait_for(1), ["enough"]);
+        server.wait_for(Counter::ClosedByHandler, 1);
+    }
 }

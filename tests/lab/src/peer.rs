@@ -79,6 +79,13 @@ impl Peer {
     }
 
     #[track_caller]
+    /// # Errors
+    ///
+    /// The connection has ended.
+    pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
     pub fn receive(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes).expect("received");
