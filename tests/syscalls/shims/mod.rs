@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use epoll_group::{Builder, Config, Runtime};
@@ -207,6 +207,7 @@ impl Fault {
 
     pub(crate) fn arm(self) -> Armed {
         let entry = Arc::new(Entry { fault: self, seen: AtomicUsize::new(0) });
+        let _no_accept = ACCEPT.write().unwrap_or_else(PoisonError::into_inner);
         let mut table = table();
         table.push(Arc::clone(&entry));
         ANY.store(true, Ordering::SeqCst);
@@ -240,6 +241,16 @@ impl Drop for Armed {
         table.retain(|entry| !Arc::ptr_eq(entry, &self.0));
         ANY.store(!table.is_empty(), Ordering::SeqCst);
     }
+}
+
+/// Held by a side's `accept4` from its look for a fault to its end. A fault armed in between would miss a
+/// connection that comes afterwards, because a listener accepts until there is no more.
+static ACCEPT: RwLock<()> = RwLock::new(());
+
+/// Returns the lock of an `accept4` if the calling thread belongs to a side. Others wait in it.
+fn accepting() -> Option<RwLockReadGuard<'static, ()>> {
+    SIDE.try_with(Cell::get).ok().flatten()?;
+    Some(ACCEPT.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 static ANY: AtomicBool = AtomicBool::new(false);

@@ -19,7 +19,7 @@ use libc::{
     statx as Statx, timespec,
 };
 
-use super::{Call, Effect, effect_on};
+use super::{Call, Effect, accepting, effect_on};
 
 type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -160,6 +160,7 @@ unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    let _accepting = accepting();
     match effect_on(Call::Accept4, None) {
         Some(Effect::Fails(errno)) => fail(errno),
         _ => pass!(SYS_accept4, fd, address, len, flags) as c_int,
