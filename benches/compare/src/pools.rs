@@ -32,6 +32,8 @@ use designs::{BASE, Design};
 const BACKENDS: usize = 16;
 const THREADS: usize = 300;
 const HOLD: Duration = Duration::from_millis(1);
+/// Time without an operation after which a design counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Name, and connections of each operation.
 const TESTS: [(&str, usize); 2] = [("2: one connection", 1), ("3: four connections", 4)];
 
@@ -162,6 +164,10 @@ fn window(
     let (began, before) = (Instant::now(), operations.load(Relaxed));
     let used = cpu::of_process();
     thread::sleep(length);
+    // On a busy machine the threads may not even have begun.
+    while operations.load(Relaxed) == before && began.elapsed() < PATIENCE {
+        thread::sleep(length);
+    }
     let (took, count) = (began.elapsed(), operations.load(Relaxed) - before);
     let used = cpu::of_process().saturating_sub(used);
     end.store(true, Relaxed);
