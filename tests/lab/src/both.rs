@@ -15,7 +15,9 @@ pub struct Both {
 }
 
 pub fn options(address: impl ToString) -> Options {
-    Options::new(address.to_string(), "root").password(PASSWORD).request_timeout(LONG)
+    let options = Options::new(address.to_string(), "root").password(PASSWORD);
+    // To print the backtrace of a panic may take seconds on a busy machine.
+    options.request_timeout(LONG).session_timeout(LONG)
 }
 
 impl Both {
