@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::load::{Heavy, Load, Options, Pace};
 use lab::protocol::{Bytes, Frames as Echo, echo};
@@ -32,13 +32,19 @@ fn every_question_of_every_shape_has_its_answer() {
             let mut load = Load::connect(&options).unwrap();
             let mut answers = load.answers_total();
             assert_eq!(answers, 5 + 2 * u64::from(options.heavy.is_some()));
-            for _ in 0..2 {
+            let (until, mut windows) = (Instant::now() + LONG, 0);
+            while windows < 2 {
                 let report = load.run_for(WINDOW, |_| ()).unwrap().checked().unwrap();
-                assert!(report.is_complete() && report.asked > 0, "{report:?}");
-                assert_eq!(report.heavy_requests > 0, options.heavy.is_some());
+                assert!(report.is_complete(), "{report:?}");
+                assert!(report.heavy_requests == 0 || options.heavy.is_some());
                 assert_eq!(report.hist.len(), report.requests);
                 answers += report.asked;
                 assert_eq!(load.answers_total(), answers);
+                // On a busy machine a window may be over before the load has asked.
+                let has_asked =
+                    report.asked > 0 && (report.heavy_requests > 0) == options.heavy.is_some();
+                windows += u32::from(has_asked);
+                assert!(has_asked || Instant::now() < until, "{report:?}");
             }
         }
     }
