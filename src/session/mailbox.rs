@@ -59,7 +59,11 @@ impl Queued {
         memory_bytes: usize,
         arrived: Instant,
     ) -> Self {
-        let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
+        let message = match command {
+            SessionCommand::Plan(_) => size_of::<ExecPlan>(),
+            _ => size_of::<StmtExecute>(),
+        };
+        let bytes = memory_bytes + size_of::<Self>() + message;
         Self { bytes, command, arrived, cancelled: None, place: None }
     }
 

@@ -192,7 +192,8 @@ impl<S: Service> Reader<S> {
         };
         match message {
             ClientMessage::ExecSql(sql) => {
-                let bytes = if sql.args.is_empty() { bytes } else { memory() };
+                let has_lists = !sql.args.is_empty() || !sql.session_variables.is_empty();
+                let bytes = if has_lists { memory() } else { bytes };
                 self.queue(session, SessionCommand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::value::Any;
+use epoll_group::codec::proto::value::{Any, SessionVariable};
 use epoll_group::codec::row::Column;
 use epoll_group::session::{
     Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Request, Server, Service,
@@ -154,6 +154,19 @@ fn arguments_are_counted_by_what_they_take_in_memory() {
         client.send_sql(2, statement);
         client.reply(2).failure()
     };
+    assert_eq!(failure.text, "Session max_queued_bytes 1048576 limit exceed.");
+    client.execute(3, "one").one();
+}
+
+#[test]
+fn session_variables_are_counted_by_what_they_take_in_memory() {
+    let server = Fixture::start(config().max_queued_bytes_per_connection(1 << 20));
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate a"));
+    server.control.wait_at("a", 1);
+    let session_variables = vec![SessionVariable::default(); 60_000];
+    client.send_sql(2, StmtExecute { session_variables, ..query("one") });
+    let failure = client.reply(2).failure();
     assert_eq!(failure.text, "Session max_queued_bytes 1048576 limit exceed.");
     client.execute(3, "one").one();
 }

@@ -19,6 +19,17 @@ fn begin(mailbox: &mut Mailbox<()>) -> Option<CancelReason> {
 }
 
 #[test]
+fn a_queued_message_counts_with_its_own_size() {
+    let commands = [
+        (SessionCommand::Plan(Box::default()), size_of::<ExecPlan>()),
+        (SessionCommand::Sql(Box::default()), size_of::<StmtExecute>()),
+    ];
+    for (command, size) in commands {
+        assert!(Queued::new(command, 0, Instant::now()).bytes >= size);
+    }
+}
+
+#[test]
 fn it_gives_the_memory_of_a_burst_back() {
     let mut mailbox = mailbox(&[Instant::now(); 100]);
     while mailbox.begin(100).is_some() {
