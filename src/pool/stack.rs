@@ -429,9 +429,9 @@ impl<C, W> Stack<C, W> {
             return;
         }
         slot.state = State::Idle(conn);
-        let until = slot.idle_until();
+        let until = slot.idle_until().into_iter().chain(slot.expires).min();
         self.idle.push_back(ticket);
-        // Connections that were idle before expire earlier, but for their random part.
+        // Connections that were idle before end earlier, but for their random part and their age.
         if self.armed.is_none_or(|armed| until.is_some_and(|until| until < armed)) {
             self.rearm(now, fx);
         }

@@ -65,6 +65,14 @@ fn the_old_ones_are_closed_idle_or_as_they_come_back() {
     assert_eq!(fake.opened(), 0);
 }
 
+/// The backend itself is looked at later.
+#[test]
+fn an_idle_one_is_closed_at_its_age() {
+    let (pool, fake) = pool(limits(2).max_age(SHORT).unused_after(60 * LONG));
+    drop(pool.get(&A).unwrap());
+    eventually(LONG, || fake.opened() == 0);
+}
+
 #[test]
 fn a_backend_that_nobody_uses_vanishes() {
     let (pool, fake) = pool(limits(2).min_idle(1).unused_after(SHORT));
