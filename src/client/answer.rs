@@ -42,6 +42,8 @@ pub struct Answer {
     result: Option<Result<(), Error>>,
     summary: Summary,
     columns: Vec<ColumnMetaData>,
+    /// Set behind a row or a mark between results. The next column begins another result.
+    is_past_columns: bool,
     /// Bytes of the columns on the wire.
     column_bytes: usize,
     reader: RowReader,
@@ -126,6 +128,7 @@ impl Answer {
             result: None,
             summary: Summary::default(),
             columns: Vec::new(),
+            is_past_columns: false,
             column_bytes: 0,
             reader: RowReader::default(),
             joined: Joined::new(max_bytes),
@@ -264,6 +267,11 @@ impl Answer {
     fn take_columns(&mut self, kind: ServerKind, start: usize, end: usize) -> Result<bool, Error> {
         match kind {
             ServerKind::ColumnMetaData => {
+                if std::mem::take(&mut self.is_past_columns) {
+                    self.columns.clear();
+                    self.column_bytes = 0;
+                    self.joined.clear();
+                }
                 self.allow(end - start)?;
                 let body = &self.bytes[start..end];
                 let limits = Limits::default();
@@ -278,9 +286,7 @@ impl Answer {
                 Ok(true)
             }
             ServerKind::FetchDoneMoreResultsets | ServerKind::FetchDoneMoreOutParams => {
-                self.columns.clear();
-                self.column_bytes = 0;
-                self.joined.clear();
+                self.is_past_columns = true;
                 Ok(true)
             }
             _ => Ok(false),
@@ -305,6 +311,7 @@ impl Answer {
             if self.take_columns(kind, start, end)? {
                 continue;
             }
+            self.is_past_columns = true;
             match kind {
                 ServerKind::Row => {
                     let cells =

@@ -38,6 +38,9 @@ enum Phase {
     Start,
     Columns,
     Rows,
+    /// Behind the mark between two results. The columns of the next one came before or follow. No
+    /// result follows the mark behind the last one.
+    Between,
     Fetched,
 }
 
@@ -210,20 +213,21 @@ impl Slot {
             (Asked::Timestamps, phase, Some(Kind::Tso)) => (phase, Step::End),
             (_, phase, Some(Kind::Notice)) => (phase, Step::More),
             (Asked::Statement, phase, Some(kind)) => match (phase, kind) {
-                (Phase::Start | Phase::Columns, Kind::ColumnMetaData) => {
-                    (Phase::Columns, Step::More)
-                }
-                (Phase::Columns | Phase::Rows, Kind::Row) => (Phase::Rows, Step::More),
-                (Phase::Columns | Phase::Rows, Kind::Chunk) if self.chunks => {
-                    (Phase::Rows, Step::More)
-                }
-                (Phase::Columns | Phase::Rows, Kind::FetchDone) => (Phase::Fetched, Step::More),
                 (
-                    Phase::Columns | Phase::Rows,
-                    Kind::FetchDoneMoreResultsets | Kind::FetchDoneMoreOutParams,
-                ) => (Phase::Start, Step::More),
-                (Phase::Columns | Phase::Rows, Kind::TokenDone) => (phase, Step::Stopped),
-                (Phase::Start | Phase::Fetched, Kind::StmtExecuteOk) => (phase, Step::End),
+                    Phase::Start | Phase::Columns | Phase::Rows | Phase::Between,
+                    Kind::ColumnMetaData,
+                ) => (Phase::Columns, Step::More),
+                (Phase::Start | Phase::Between | Phase::Fetched, Kind::StmtExecuteOk) => {
+                    (phase, Step::End)
+                }
+                (Phase::Start | Phase::Fetched, _) => (phase, Step::Illegal),
+                (_, Kind::Row) => (Phase::Rows, Step::More),
+                (_, Kind::Chunk) if self.chunks => (Phase::Rows, Step::More),
+                (_, Kind::FetchDone) => (Phase::Fetched, Step::More),
+                (_, Kind::FetchDoneMoreResultsets | Kind::FetchDoneMoreOutParams) => {
+                    (Phase::Between, Step::More)
+                }
+                (_, Kind::TokenDone) => (phase, Step::Stopped),
                 _ => (phase, Step::Illegal),
             },
             (_, phase, _) => (phase, Step::Illegal),
