@@ -26,9 +26,11 @@ impl Calls {
         lock(&self.jobs).push_back(job);
     }
 
-    /// Runs the callbacks on a worker of the group.
+    /// Runs the callbacks, if there are any, on a worker of the group.
     pub(super) fn hand_out(self: &Arc<Self>, group: &Arc<Group>) {
-        group.push_work(self.task(group));
+        if !lock(&self.jobs).is_empty() {
+            group.push_work(self.task(group));
+        }
     }
 
     /// Runs the callbacks on this worker. If one waits, other workers run the next ones.
@@ -143,7 +145,9 @@ mod tests {
         let mut received = || server.read(&mut [0; 2]).unwrap_or(0);
         let cork = Cork::on_any_thread();
         conn.send(b"a");
-        Calls::new().hand_out(runtime.group());
+        let calls = Calls::new();
+        calls.add(Box::new(|| ()));
+        calls.hand_out(runtime.group());
         assert_eq!(received(), 0);
         assert!(runtime.take_task(false));
         runtime.run(0, None);

@@ -67,7 +67,7 @@ pub(super) struct Shared {
     pub(super) shutdown: bool,
     /// Lower bound of the deadlines of all requests.
     pub(super) next_due: Option<Instant>,
-    /// Set while the backlog is above the limit. Requests and offers then wait.
+    /// Set while the backlog or `out` is above the limit. Requests and offers then wait.
     pub(super) full: bool,
     /// Number of errors that answer no request and end no session.
     pub(super) stray_errors: u64,
@@ -186,6 +186,11 @@ impl Exchange {
             self.opened = true;
             self.push(Slot::new(Asked::Open, ClientMessage::SessionNew), shared);
         }
+        // The kill of an unwanted statement may have reached the server before the statement ran.
+        if let Some(slot) = self.current() {
+            slot.killed = false;
+        }
+        self.interrupt_left(shared);
         let has_window = wire.asked == Asked::Statement && !self.once;
         let mut slot = Slot::new(wire.asked, wire.message);
         slot.again = wire.again;
@@ -211,18 +216,22 @@ impl Exchange {
         if shared.full || self.dead {
             return;
         }
-        let (mut in_flight, mut is_request_sent) = (0, false);
+        let (mut in_flight, mut is_request_sent, mut may_repeat) = (0, false, false);
         for slot in self.slots.range_mut(self.answered..).filter(|slot| !slot.is_answered()) {
             // An interrupt for an answer that no caller wants must not reach a later request.
             let must_wait = in_flight == shared.options.max_pipelined
                 || self.cancellable && is_request_sent
-                || slot.is_left();
+                || slot.is_left()
+                || shared.full
+                || slot.asked() == Asked::Close && may_repeat;
             if must_wait {
                 return;
             }
             if let Place::Held(message) = std::mem::replace(&mut slot.place, Place::Sent) {
                 shared.send(self.session, &message);
+                shared.full = shared.out.len() > shared.options.max_unsent_bytes;
             }
+            may_repeat |= slot.again.is_some();
             in_flight += 1;
             is_request_sent |= slot.is_request_sent();
         }
@@ -249,6 +258,7 @@ impl Exchange {
             // If it were sent again, it would run although it was interrupted.
             slot.cancelled |= slot.again.take().is_some();
         }
+        self.send_held(shared);
     }
 
     /// Closes the session. Its unanswered requests are still answered, if a caller wants any.
@@ -480,7 +490,8 @@ impl Exchange {
             && slot.is_untouched()
             && let Some(message) = slot.again.take()
         {
-            return shared.send(session, &message);
+            shared.send(session, &message);
+            return self.send_held(shared);
         }
         let asked = slot.asked();
         // The user does not know of the digest. Without the cancellation the request would have

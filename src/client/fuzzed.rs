@@ -107,7 +107,7 @@ impl Fuzzed {
             (9, ..) => self.state.set_full(some > 127),
             (10, ..) => {
                 self.now += Duration::from_millis(some as u64 * 10);
-                self.state.handle_timeout(self.now);
+                self.state.handle_timeout(self.now, 0);
             }
             (11, ..) => {
                 self.received.extend((0..some).map(|_| byte()));

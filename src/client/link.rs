@@ -199,11 +199,10 @@ impl Link {
             conn.send(&out);
             inner = lock(&self.inner);
             inner.sending = false;
-            let full = conn.pending_bytes() > inner.state.max_unsent_bytes();
-            if full {
+            if conn.pending_bytes() > inner.state.max_unsent_bytes() {
                 inner.state.set_full(true);
             }
-            if full || rounds == ROUNDS {
+            if inner.state.is_full() || rounds == ROUNDS {
                 drop(inner);
                 return conn.notify_when_drained();
             }
@@ -278,8 +277,11 @@ impl Link {
     }
 
     fn act_on_time(self: &Arc<Self>) {
-        lock(&self.inner).timer = None;
-        self.act(State::handle_timeout);
+        let mut inner = lock(&self.inner);
+        inner.timer = None;
+        let unsent = inner.conn.as_ref().map_or(0, Connection::pending_bytes);
+        drop(inner);
+        self.act(|state, now| state.handle_timeout(now, unsent));
     }
 }
 
@@ -334,8 +336,14 @@ impl Protocol for Wire {
         Ok(())
     }
 
-    fn released(&self, _conn: &Connection, _turn: Turn) {
-        self.0.group.get().into_iter().for_each(|group| self.0.calls.call_here(group));
+    fn released(&self, _conn: &Connection, turn: Turn) {
+        let Some(group) = self.0.group.get() else { return };
+        if turn.is_ending() {
+            // The connection ends after this call. A callback may wait for that.
+            self.0.calls.hand_out(group);
+        } else {
+            self.0.calls.call_here(group);
+        }
     }
 
     /// A server that sends no more will not answer, so the connection ends.
@@ -360,9 +368,11 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
+    use std::sync::mpsc;
 
     use super::*;
     use crate::client::request::Request;
+    use crate::codec::encoder::{Encoder, OutBuffer};
     use crate::codec::frame::Header;
     use crate::config::Config;
     use crate::net::{Address, Served};
@@ -523,6 +533,50 @@ mod tests {
         // The first one finds the backlog.
         assert_eq!(backlogs, [backlogs[0]; 3]);
         assert_eq!(scene.drain(), MORE_THAN_A_SOCKET_TAKES + 3 * request);
+    }
+
+    /// A callback may wait for the end of its connection, or for another answer on it.
+    #[test]
+    fn callbacks_run_after_the_connection_has_ended() {
+        let mut scene = Scene::new(|options| options);
+        let asked = scene.link.act(|state, now| {
+            let wire = Request::sql("select 1").into_wire(None);
+            state.ask_once(wire, now + Duration::from_secs(60)).expect("it lives")
+        });
+        scene.drain();
+        let (give, seen) = mpsc::channel();
+        let link = Arc::clone(&scene.link);
+        let watcher = Watcher::Call(Box::new(move || {
+            give.send(link.lost().is_some()).expect("the test listens");
+        }));
+        let (session, seq) = asked;
+        let before = scene.link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
+        assert!(before.is_none());
+        let mut out = OutBuffer::default();
+        Encoder::new(&mut out, session).execute_ok();
+        scene.server.write_all(&out.to_vec()).expect("there is room");
+        drop(scene.server);
+        run(&scene.runtime);
+        assert_eq!(seen.try_recv(), Ok(true));
+    }
+
+    #[test]
+    fn requests_held_behind_long_output_are_sent_behind_it() {
+        const LONG: usize = 100 << 10;
+        let scene = Scene::new(|options| options.max_unsent_bytes(64 << 10));
+        lock(&scene.link.inner).sending = true;
+        for _ in 0..3 {
+            scene.link.act(|state, now| {
+                let wire = Request::sql(vec![b'x'; LONG]).into_wire(None);
+                state.ask_once(wire, now + Duration::from_secs(60)).expect("it lives")
+            });
+        }
+        let mut inner = lock(&scene.link.inner);
+        inner.sending = false;
+        scene.link.flush(inner);
+        let first = scene.conn.pending_bytes();
+        assert!(first < 2 * LONG, "{first} bytes wait");
+        assert!(scene.drain() > 3 * LONG);
     }
 
     #[test]

@@ -49,7 +49,12 @@ impl Connection {
 
     /// Takes the output.
     pub fn out(&mut self) -> Vec<u8> {
-        self.state.take_out()
+        let mut out = self.state.take_out();
+        while self.state.is_full() {
+            self.state.set_full(false);
+            out.append(&mut self.state.take_out());
+        }
+        out
     }
 
     /// Ends the connection for this reason.
@@ -77,7 +82,7 @@ impl Connection {
 
     /// Handles the deadlines that have passed.
     pub fn timeout(&mut self, now: Instant) {
-        self.state.handle_timeout(now);
+        self.state.handle_timeout(now, 0);
     }
 
     /// Opens a session. Returns `None` if the connection is not ready.

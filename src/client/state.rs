@@ -41,6 +41,8 @@ pub(super) struct State {
     lifecycle: Lifecycle,
     exchanges: HashMap<u64, Exchange>,
     next_session: u64,
+    /// Last session whose held requests were sent because the backlog was low.
+    served: u64,
     /// Time of the last input.
     heard: Instant,
     /// Deadline of the answer to a probe.
@@ -62,6 +64,7 @@ impl State {
             lifecycle: Lifecycle::Connecting { due },
             exchanges: HashMap::new(),
             next_session: FIRST_SESSION,
+            served: 0,
             heard: now,
             probe_due: None,
         }
@@ -194,8 +197,8 @@ impl State {
         Some(self.shared.next_due.map_or(own, |due| due.min(own)))
     }
 
-    /// Handles passed deadlines.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    /// Handles passed deadlines. `unsent` is the size of the output in the backlog, in bytes.
+    pub(super) fn handle_timeout(&mut self, now: Instant, unsent: usize) {
         match self.lifecycle {
             Lifecycle::Connecting { due } if due <= now => {
                 let stage = Stage::Connect(self.shared.options.connect_timeout);
@@ -205,7 +208,7 @@ impl State {
                 let stage = Stage::Login(self.shared.options.login_timeout);
                 self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
             }
-            Lifecycle::Ready | Lifecycle::Leaving => self.probe(now),
+            Lifecycle::Ready | Lifecycle::Leaving => self.probe(now, unsent),
             _ => {}
         }
         if self.shared.next_due.is_some_and(|due| due <= now) {
@@ -216,8 +219,13 @@ impl State {
         }
     }
 
-    fn probe(&mut self, now: Instant) {
+    fn probe(&mut self, now: Instant, unsent: usize) {
         match self.probe_due {
+            // The probe may stand behind a long upload. `net_write_timeout` ends the connection if
+            // the server takes nothing of it.
+            Some(due) if due <= now && unsent > 0 => {
+                self.probe_due = Some(now + self.shared.options.probe_timeout);
+            }
             Some(due) if due <= now => {
                 let silent = now.saturating_duration_since(self.heard);
                 let reason = format!("no answer to a probe, silent for {silent:?} (probe_timeout)");
@@ -303,10 +311,23 @@ impl State {
         self.shared.options.max_unsent_bytes
     }
 
-    /// Sets whether the backlog is above the limit. Below it, held requests and offers are sent.
+    /// Returns true if the backlog, or output that is not sent yet, is above the limit.
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.full
+    }
+
+    /// Sets whether the backlog is above the limit. Below it, offers and held requests are sent, up
+    /// to the limit. The next call goes on behind the last session.
     pub(super) fn set_full(&mut self, full: bool) {
         if std::mem::replace(&mut self.shared.full, full) && !full {
-            for session in self.sessions() {
+            let mut sessions = self.sessions();
+            let done = sessions.partition_point(|&session| session <= self.served);
+            sessions.rotate_left(done);
+            for session in sessions {
+                if self.shared.full {
+                    break;
+                }
+                self.served = session;
                 self.session(session, |exchange, shared| {
                     exchange.offer_current(shared);
                     exchange.send_held(shared);

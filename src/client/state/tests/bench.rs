@@ -25,6 +25,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Bench {
     pub(super) state: State,
     pub(super) now: Instant,
+    /// Bytes that the socket does not take.
+    pub(super) unsent: usize,
     /// Watchers that others have replaced.
     pub(super) replaced: Vec<Watcher>,
 }
@@ -69,7 +71,7 @@ impl Bench {
         options.check().expect("good options");
         let now = Instant::now();
         let state = State::new(Arc::new(options), now);
-        let mut bench = Self { state, now, replaced: Vec::new() };
+        let mut bench = Self { state, now, unsent: 0, replaced: Vec::new() };
         bench.state.handle_connected(now);
         assert_eq!(bench.sent(), [Sent::Start]);
         bench
@@ -238,7 +240,7 @@ impl Bench {
 
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.state.handle_timeout(self.now);
+        self.state.handle_timeout(self.now, self.unsent);
     }
 
     /// Asserts that no session keeps any data.

@@ -7,6 +7,7 @@ use crate::client::error::{ErrorKind, Fate, Stage};
 use crate::client::options::Options;
 use crate::client::request::Request;
 use crate::client::state::State;
+use crate::codec::error::code::INTERRUPTED;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -32,7 +33,7 @@ fn connecting_and_logging_in_have_times_of_their_own() {
     let now = bench.now;
     let mut state = State::new(options.into(), now);
     assert_eq!(state.poll_timeout(), Some(now + SECOND));
-    state.handle_timeout(now + SECOND);
+    state.handle_timeout(now + SECOND, 0);
     let lost = state.lost().expect("late");
     assert_eq!((stage(lost.kind()), lost.fate()), (Stage::Connect(SECOND), Fate::NotSent));
     // The connection has ended before.
@@ -93,7 +94,7 @@ fn a_request_that_is_late_says_whether_it_was_sent() {
     assert_eq!((stage(held.kind()), held.fate()), (Stage::Enqueue, Fate::NotSent));
     // The next request waits for the abandoned answer.
     let c = bench.ask(session, "c");
-    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
     bench.answer(session, "a");
     assert_eq!(bench.sent(), [text(session, "c")]);
     bench.answer(session, "c");
@@ -292,4 +293,38 @@ fn nothing_is_killed_while_a_wanted_statement_was_sent_behind_it() {
     assert_eq!(bench.sent(), [], "a kill could reach the one behind");
     drop(bench.state.abandon(session, b));
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
+}
+
+#[test]
+fn a_server_that_still_takes_an_upload_is_not_given_up() {
+    let mut bench = Bench::ready_with(probed());
+    bench.unsent = 1;
+    bench.pass(10 * SECOND);
+    assert_eq!(bench.sent(), [Sent::Probe]);
+    for _ in 0..3 {
+        bench.pass(5 * SECOND);
+        assert_eq!(bench.state.poll_timeout(), Some(bench.now + 5 * SECOND));
+    }
+    bench.unsent = 0;
+    bench.pass(4 * SECOND);
+    assert!(bench.state.lost().is_none());
+    bench.pass(SECOND);
+    assert!(matches!(bench.lost(), ErrorKind::Lost(_)));
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_statement_given_up_is_interrupted_again_when_a_request_waits_for_it() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let a = bench.ask(session, "a");
+    drop(bench.state.abandon(session, a));
+    assert_eq!(bench.sent(), [text(session, "a"), Sent::KillQuery(session)]);
+    // The kill came before the statement ran, so the server goes on.
+    let b = bench.ask(session, "b");
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
+    bench.error(session, INTERRUPTED);
+    assert_eq!(bench.sent(), [text(session, "b")]);
+    bench.answer(session, "b");
+    bench.good(session, b, "b");
 }

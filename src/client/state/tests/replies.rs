@@ -512,3 +512,78 @@ fn a_lost_connection_keeps_only_answers_that_are_not_taken() {
     assert!(!bench.state.is_alive(idle));
     assert_eq!(bench.bad(busy, seq).fate(), Fate::Unknown);
 }
+
+#[test]
+fn a_session_that_is_dropped_behind_a_digest_is_closed_behind_its_answer() {
+    for miss in [false, true] {
+        let mut bench = Bench::ready();
+        let session = bench.session();
+        let seq = bench.request(session, Request::sql("often").cached()).expect("it lives");
+        bench.close(session);
+        assert_eq!(bench.sent(), [Sent::Digest(session)]);
+        if miss {
+            bench.error(session, CACHE_MISS);
+            assert_eq!(bench.sent(), [text(session, "often"), Sent::Close(session)]);
+            bench.answer(session, "often");
+        } else {
+            bench.answer(session, "often");
+            assert_eq!(bench.sent(), [Sent::Close(session)]);
+        }
+        bench.ok(session);
+        bench.good(session, seq, "often");
+        bench.is_empty();
+    }
+}
+
+#[test]
+fn a_cancelled_digest_does_not_delay_the_close_of_its_session() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let _asked = bench.request(session, Request::sql("a").cached()).expect("it lives");
+    bench.close(session);
+    bench.state.cancel(session);
+    let sent = [Sent::Digest(session), Sent::KillQuery(session), Sent::Close(session)];
+    assert_eq!(bench.sent(), sent);
+}
+
+#[test]
+fn held_requests_are_sent_up_to_the_limit_and_no_session_waits_for_ever() {
+    const LIMIT: usize = 64 << 10;
+    let mut bench = Bench::ready_with(options().max_unsent_bytes(LIMIT));
+    let sessions = [(); 3].map(|()| bench.session());
+    let long = "x".repeat(LIMIT);
+    let mut sent = Vec::new();
+    for _ in 0..6 {
+        // Sessions ask again while others wait.
+        for session in sessions {
+            bench.state.set_full(true);
+            bench.ask(session, &long);
+        }
+        bench.state.set_full(false);
+        let [Sent::Text(session, _)] = &bench.sent()[..] else { panic!("one is sent") };
+        sent.push(*session);
+        assert!(bench.state.is_full());
+    }
+    assert_eq!(sent, [sessions, sessions].concat());
+}
+
+#[test]
+fn the_mark_between_results_may_stand_before_or_behind_the_columns_of_the_next() {
+    for order in ["crmcrf", "crcmrmf", "cmcrf", "crmmf", "crmcmcrf", "crcmrcmrf", "crm"] {
+        let mut bench = Bench::ready();
+        let session = bench.session();
+        let seq = bench.ask(session, "a");
+        bench.frames(session, |encoder| {
+            for frame in order.chars() {
+                match frame {
+                    'c' => encoder.column(&Column::signed("n")).expect("it is short"),
+                    'r' => encoder.row(|row| row.int(1)).expect("it is short"),
+                    'm' => encoder.fetch_done_more_resultsets(),
+                    _ => encoder.fetch_done(),
+                }
+            }
+            encoder.execute_ok();
+        });
+        assert!(matches!(bench.take(session, seq).result, Some(Ok(()))), "{order}");
+    }
+}
