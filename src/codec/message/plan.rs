@@ -174,8 +174,8 @@ impl ExecPlan {
     ///
     /// [`PlanError::Placeholder`] when there is no such parameter. The request ends.
     pub fn resolve<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a Scalar, PlanError> {
-        match (scalar.r#type, scalar.v_position) {
-            (ScalarType::VPlaceholder, Some(position)) => self.parameter(position),
+        match scalar.r#type {
+            ScalarType::VPlaceholder => self.parameter(scalar.v_position.unwrap_or(0)),
             _ => Ok(scalar),
         }
     }
@@ -253,6 +253,7 @@ impl Error for PlanError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::message::ScalarValue;
     use crate::codec::proto::Enumeration;
     use crate::codec::proto::plan::ExprType;
 
@@ -268,13 +269,26 @@ mod tests {
     }
 
     #[test]
+    fn a_placeholder_without_a_number_is_parameter_0() {
+        let request = ExecPlan { parameters: vec![Scalar::signed(7)], ..ExecPlan::default() };
+        let scalar = Scalar { v_position: None, ..Scalar::placeholder(1) };
+        assert_eq!(request.resolve(&scalar), Ok(&Scalar::signed(7)));
+        assert_eq!(scalar.value(), Ok(ScalarValue::Placeholder(0)));
+        let expr = Expr { position: None, ..Expr::placeholder(1) };
+        assert_eq!(expr.node(), Ok(ExprNode::Placeholder(0)));
+        let error = PlanError::Placeholder { position: 0, parameters: 0 };
+        assert_eq!(ExecPlan::default().resolve(&scalar), Err(error));
+    }
+
+    #[test]
     fn nodes_and_expressions_without_their_member_are_errors() {
         for number in 0..=10 {
             if let Some(kind) = PlanType::from_number(number) {
                 let plan = AnyPlan { plan_type: kind, ..AnyPlan::default() };
                 assert_eq!(plan.node(), Err(PlanError::Node { kind: number }));
             }
-            if let Some(kind) = ExprType::from_number(number) {
+            let kind = ExprType::from_number(number).filter(|kind| *kind != ExprType::Placeholder);
+            if let Some(kind) = kind {
                 let expr = Expr { r#type: kind, ..Expr::default() };
                 assert_eq!(expr.node(), Err(PlanError::Expr { kind: number }));
             }
