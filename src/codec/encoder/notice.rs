@@ -11,7 +11,7 @@
 use super::Encoder;
 use crate::codec::error::EncodeError;
 use crate::codec::message::{Notice, ServerKind, ServerMessage};
-use crate::codec::proto::notice::{Level, Parameter, Warning};
+use crate::codec::proto::notice::{Level, Parameter, Scope, Warning};
 use crate::codec::wire::{Word, varint_bytes};
 
 impl Encoder<'_> {
@@ -49,18 +49,22 @@ impl Encoder<'_> {
         self.message(&ServerMessage::Notice(notice.to_frame()))
     }
 
-    /// Writes any number that goes with the statement.
+    /// Writes any number about the statement, or the state of the server, whose scope is global.
     #[inline]
     pub fn state(&mut self, parameter: Parameter, value: u64) {
         let number = varint_bytes(value);
         // All lengths are below 128: the number has ten bytes at most.
         let scalar = number.saturating_add(3) as u128;
         let payload = number.saturating_add(7) as u128;
-        let parameter = parameter as i32 as u128;
-        let shape = const {
-            Word::constant([0x08, 3, 0x10, LOCAL, 0x1a, 0, 0x08, 0, 0x12, 0, 0x08, V_UINT, 0x18])
+        let scope = match parameter {
+            Parameter::ExtraServerState => Scope::Global,
+            _ => Scope::Local,
         };
-        let holes = payload << 40 | parameter << 56 | scalar << 72;
+        let (scope, parameter) = (scope as i32 as u128, parameter as i32 as u128);
+        let shape = const {
+            Word::constant([0x08, 3, 0x10, 0, 0x1a, 0, 0x08, 0, 0x12, 0, 0x08, V_UINT, 0x18])
+        };
+        let holes = scope << 24 | payload << 40 | parameter << 56 | scalar << 72;
         let body_bytes = number.saturating_add(shape.len());
         self.buffer.put(self.header.word(ServerKind::Notice.number(), body_bytes));
         self.buffer.put(shape.with(holes));
@@ -68,5 +72,4 @@ impl Encoder<'_> {
     }
 }
 
-const LOCAL: u8 = 2;
 const V_UINT: u8 = 2;

@@ -15,6 +15,7 @@ use prost::Message;
 use super::*;
 use crate::codec::encoder::PagePool;
 use crate::codec::frame::Dialect;
+use crate::codec::message::Notice;
 use crate::codec::proto::Enumeration;
 use crate::codec::proto::notice::{Level, Parameter, SessionStateChanged, Warning};
 use crate::codec::proto::resultset::{
@@ -215,6 +216,13 @@ fn frames_of_one_shape_are_what_prost_writes() {
         framed(0, &generic::OkReply { msg: None, connection_id: Some(300) }),
     ];
     assert_eq!(bytes, expected.concat());
+}
+
+#[test]
+fn the_state_of_the_server_is_global() {
+    let notice = Notice::ServerState(1).to_frame();
+    assert_eq!(notice.scope, Some(notice::Scope::Global));
+    assert_eq!(written(|out| out.state(Parameter::ExtraServerState, 1)), framed(11, &notice));
 }
 
 proptest! {
