@@ -201,6 +201,7 @@ impl<'b> Encoder<'b> {
 
     /// Writes a message of the generated types: for rare replies.
     pub fn message(&mut self, message: &ServerMessage) -> Result<(), EncodeError> {
+        message.check_dialect(self.header.is_galaxy())?;
         // The length is computed first, so that a message that is too long is not built at all.
         let length = message.body_bytes().saturating_add(1);
         if u32::try_from(length).is_ok_and(|length| length <= self.max_length) {

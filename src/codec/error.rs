@@ -173,6 +173,12 @@ pub enum EncodeError {
         /// Largest length.
         limit: u32,
     },
+    /// The message describes a column in the form of the other dialect.
+    /// [`Encoder::column`](crate::codec::encoder::Encoder::column) writes either form.
+    Dialect {
+        /// Number of its kind.
+        kind: u8,
+    },
 }
 
 impl EncodeError {
@@ -187,6 +193,9 @@ impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { length, limit } => write!(f, "length {length} exceeds {limit}"),
+            Self::Dialect { kind } => {
+                write!(f, "message of kind {kind} has the form of the other dialect")
+            }
         }
     }
 }

@@ -190,19 +190,31 @@ macro_rules! messages {
             ///
             /// # Errors
             ///
-            /// [`EncodeError::TooLong`] when no frame can hold the body; nothing is appended. Most
-            /// peers refuse frames above 64 MiB already.
+            /// [`EncodeError::TooLong`] when no frame can hold the body, and
+            /// [`EncodeError::Dialect`]; nothing is appended. Most peers refuse frames above 64 MiB
+            /// already.
             pub fn encode(
                 &self,
                 dialect: Dialect,
                 session: u64,
                 out: &mut Vec<u8>,
             ) -> Result<(), EncodeError> {
+                self.check_dialect(dialect != Dialect::Legacy)?;
                 let header = header(session, self.kind(), self.body_bytes())?;
                 out.reserve(dialect.frame_bytes(&header));
                 dialect.encode(&header, out);
                 self.encode_body(out);
                 Ok(())
+            }
+
+            /// Refuses a message in the form of the other dialect.
+            pub(super) const fn check_dialect(&self, is_galaxy: bool) -> Result<(), EncodeError> {
+                match (self, is_galaxy) {
+                    $((Self::$more(_), false) | (Self::$more_kind(_), true) => {
+                        Err(EncodeError::Dialect { kind: self.kind() })
+                    })*
+                    _ => Ok(()),
+                }
             }
 
             fn decode_kind(

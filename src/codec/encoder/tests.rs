@@ -19,7 +19,8 @@ use crate::codec::message::Notice;
 use crate::codec::proto::Enumeration;
 use crate::codec::proto::notice::{Level, Parameter, SessionStateChanged, Warning};
 use crate::codec::proto::resultset::{
-    Chunk, ColumnMetaDataCompatible, FetchDone, FieldType, OriginalType, Row, TokenDone,
+    Chunk, ColumnMetaData, ColumnMetaDataCompatible, FetchDone, FieldType, OriginalType, Row,
+    TokenDone,
 };
 use crate::codec::proto::{generic, notice, tso, value};
 use crate::codec::row::{Column, field};
@@ -106,6 +107,25 @@ fn the_older_dialect_has_its_header_and_its_metadata() {
         frame.get(9..13),
         Some(&(u32::try_from(frame.len() - 13).unwrap()).to_le_bytes()[..])
     );
+}
+
+#[test]
+fn metadata_in_the_form_of_the_other_dialect_is_refused() {
+    let legacy = ServerMessage::ColumnMetaData(ColumnMetaData::default());
+    let galaxy = ServerMessage::ColumnMetaDataGalaxy(ColumnMetaDataCompatible::default());
+    for (dialect, suits, other) in
+        [(Dialect::Legacy, &legacy, &galaxy), (Dialect::Galaxy { version: 0 }, &galaxy, &legacy)]
+    {
+        let (mut buffer, mut bytes) = (OutBuffer::default(), Vec::new());
+        let mut out = Encoder::with_dialect(&mut buffer, dialect, SID);
+        let error = out.message(other).unwrap_err();
+        assert_eq!(error.to_string(), "message of kind 12 has the form of the other dialect");
+        assert_eq!(other.encode(dialect, SID, &mut bytes), Err(error));
+        assert!(out.buffer().is_empty() && bytes.is_empty());
+        out.message(suits).unwrap();
+        suits.encode(dialect, SID, &mut bytes).unwrap();
+        assert_eq!(buffer.to_vec(), bytes);
+    }
 }
 
 #[test]
