@@ -161,7 +161,7 @@ pub enum ChallengeError {
     NoRounds,
     /// No `$` stands before the salt of the account.
     NoSeparator,
-    /// There are no rounds, or more than the caller allows.
+    /// There are no rounds, more than the caller allows, or no multiple of 1000.
     Rounds {
         /// Rounds of the challenge.
         rounds: u32,
@@ -189,6 +189,9 @@ impl fmt::Display for ChallengeError {
         match self {
             Self::NoRounds => f.write_str("rounds of the digest are no number"),
             Self::NoSeparator => f.write_str("no separator before the salt of the account"),
+            Self::Rounds { rounds, limit } if (1..=*limit).contains(rounds) => {
+                write!(f, "{rounds} rounds are no multiple of 1000")
+            }
             Self::Rounds { rounds, limit } => write!(f, "{rounds} rounds are not in 1..={limit}"),
             Self::Password { length } => {
                 write!(f, "password of {length} bytes exceeds {MAX_CRYPT_PASSWORD_BYTES}")
@@ -265,6 +268,18 @@ mod tests {
         for rounds in [0, 1, 1001, MAX_ROUNDS + 1000, u32::MAX] {
             let error = Err(ChallengeError::Rounds { rounds, limit: MAX_ROUNDS });
             assert_eq!(asks(rounds).encode(), error);
+        }
+    }
+
+    #[test]
+    fn the_error_says_what_is_wrong_with_the_rounds() {
+        for (rounds, text) in [
+            (0, "0 rounds are not in 1..=4095000"),
+            (1001, "1001 rounds are no multiple of 1000"),
+            (4_096_000, "4096000 rounds are not in 1..=4095000"),
+        ] {
+            let challenge = Challenge::Crypted { salt: SALT, rounds, account_salt: ACCOUNT };
+            assert_eq!(challenge.encode().unwrap_err().to_string(), text);
         }
     }
 
