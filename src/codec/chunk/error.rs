@@ -11,9 +11,16 @@ use crate::codec::value::ValueError;
 #[non_exhaustive]
 pub enum ChunkError {
     /// The message is malformed.
-    Wire(WireError),
+    Wire {
+        /// Number of the column in the frame, if the fault is in one.
+        column: Option<u32>,
+        /// Fault of the bytes.
+        error: WireError,
+    },
     /// A field of the message has another wire type than it must have.
     WireType {
+        /// Number of the column in the frame, if the field is in one.
+        column: Option<u32>,
         /// Number of the field in its message.
         field: u32,
     },
@@ -97,13 +104,29 @@ impl ChunkError {
     pub const fn scope(&self) -> Scope {
         Scope::Request
     }
+
+    /// The same error, found in this column.
+    pub(super) fn in_column(self, column: u32) -> Self {
+        let column = Some(column);
+        match self {
+            Self::Wire { error, .. } => Self::Wire { column, error },
+            Self::WireType { field, .. } => Self::WireType { column, field },
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for ChunkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wire(error) => error.fmt(f),
-            Self::WireType { field } => write!(f, "field {field} has another wire type"),
+            Self::Wire { column: Some(column), error } => write!(f, "column {column}: {error}"),
+            Self::Wire { column: None, error } => error.fmt(f),
+            Self::WireType { column: Some(column), field } => {
+                write!(f, "field {field} of column {column} has another wire type")
+            }
+            Self::WireType { column: None, field } => {
+                write!(f, "field {field} of the chunk has another wire type")
+            }
             Self::NoRowCount => f.write_str("chunk without a row count"),
             Self::RowCountTooLarge { rows } => write!(f, "row count {rows} exceeds {}", u32::MAX),
             Self::NoValues { column } => write!(f, "column {column} has not one set of values"),
@@ -132,7 +155,7 @@ impl fmt::Display for ChunkError {
 impl Error for ChunkError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Wire(error) => Some(error),
+            Self::Wire { error, .. } => Some(error),
             Self::Value { error, .. } => Some(error),
             _ => None,
         }
@@ -141,7 +164,7 @@ impl Error for ChunkError {
 
 impl From<WireError> for ChunkError {
     fn from(error: WireError) -> Self {
-        Self::Wire(error)
+        Self::Wire { column: None, error }
     }
 }
 

@@ -36,7 +36,9 @@ impl<'a> ChunkFrame<'a> {
                 COLUMN => {
                     expect(field, wire, WireType::Bytes)?;
                     let column = u32::try_from(columns).unwrap_or(u32::MAX);
-                    block(reader.bytes()?, column)?;
+                    let bytes = reader.bytes().map_err(ChunkError::from);
+                    let block = bytes.and_then(|bytes| block(bytes, column));
+                    block.map_err(|error| error.in_column(column))?;
                     columns = columns.saturating_add(1);
                 }
                 _ => reader.skip(field, wire)?,
@@ -131,7 +133,7 @@ fn value(bytes: &[u8]) -> Result<Option<&[u8]>, ChunkError> {
 }
 
 fn expect(field: u32, found: WireType, expected: WireType) -> Result<(), ChunkError> {
-    if found == expected { Ok(()) } else { Err(ChunkError::WireType { field }) }
+    if found == expected { Ok(()) } else { Err(ChunkError::WireType { column: None, field }) }
 }
 
 // Field numbers of the messages.

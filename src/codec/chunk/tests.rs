@@ -122,8 +122,8 @@ fn frames_of_another_form_are_refused() {
     let rows = 1 << 32;
     let too_large = [8, 0x80, 0x80, 0x80, 0x80, 0x10];
     assert_eq!(parse(&too_large), Err(ChunkError::RowCountTooLarge { rows }));
-    assert_eq!(parse(&[0x0a, 0]), Err(ChunkError::WireType { field: 1 }));
-    assert_eq!(parse(&[8, 0, 0x10, 0]), Err(ChunkError::WireType { field: 2 }));
+    assert_eq!(parse(&[0x0a, 0]), Err(ChunkError::WireType { column: None, field: 1 }));
+    assert_eq!(parse(&[8, 0, 0x10, 0]), Err(ChunkError::WireType { column: None, field: 2 }));
     // No values, a member without its value, both members.
     let none = Err(ChunkError::NoValues { column: 0 });
     assert_eq!(parse(&[8, 0, 0x12, 0]), none);
@@ -132,7 +132,21 @@ fn frames_of_another_form_are_refused() {
     // Columns before the count, unknown fields, a member in pieces.
     assert_eq!(parse(&[0x12, 4, 0x1a, 2, 0x0a, 0, 0x50, 9, 8, 0]), Ok(1));
     assert_eq!(parse(&[8, 0, 0x12, 6, 0x1a, 2, 0x0a, 0, 0x1a, 0]), Ok(1));
-    assert_eq!(parse(&[8, 0, 0x12]), Err(ChunkError::Wire(WireError::Truncated)));
+    let error = ChunkError::Wire { column: Some(0), error: WireError::Truncated };
+    assert_eq!(parse(&[8, 0, 0x12]), Err(error));
+}
+
+#[test]
+fn errors_in_a_column_name_it() {
+    let text = |rest: &[u8]| {
+        let body = [&[8, 0, 0x12, 4, 0x12, 2, 0x0a, 0], rest].concat();
+        ChunkFrame::parse(&body).unwrap_err().to_string()
+    };
+    assert_eq!(text(&[0x12, 1, 0x12]), "column 1: bytes end inside a value");
+    assert_eq!(text(&[0x12, 2, 0x0a]), "column 1: bytes end inside a value");
+    assert_eq!(text(&[0x12, 2, 0x10, 0]), "field 2 of column 1 has another wire type");
+    assert_eq!(text(&[0x10, 0]), "field 2 of the chunk has another wire type");
+    assert_eq!(text(&[0x50]), "bytes end inside a value");
 }
 
 #[test]
