@@ -138,6 +138,7 @@ impl Check<'_> {
     ) -> Result<(), MessageError> {
         let mut reader = Reader::new(body);
         let mut missing = schema.required;
+        let mut unlisted = None;
         let mut counts = [0_u32; COUNTED];
         while let Some((number, wire)) = self.read(&mut reader, Reader::field)? {
             let field = schema.field(number);
@@ -147,18 +148,22 @@ impl Check<'_> {
             }
             // A number above 31 has no field, so nothing of it is required.
             let bit = 1_u32.checked_shl(number).unwrap_or(0);
-            if self.value(&mut reader, schema, &field, (number, wire), depth)? {
-                missing &= !bit;
+            match self.value(&mut reader, schema, &field, (number, wire), depth)? {
+                None => missing &= !bit,
+                Some(value) => unlisted = Some((bit, value)),
             }
         }
         if missing != 0 {
-            let field = missing.trailing_zeros();
-            return Err(MessageError::Missing { message: schema.name, field });
+            let unlisted = unlisted.filter(|(bit, _)| missing & bit != 0);
+            let (bits, value) = unlisted.map_or((missing, None), |(bit, value)| (bit, Some(value)));
+            let field = bits.trailing_zeros();
+            return Err(MessageError::Missing { message: schema.name, field, value });
         }
         Ok(())
     }
 
-    /// Checks one value. Returns true if the value counts as presence of the field.
+    /// Checks one value. Returns the value of an enum that is not listed: it does not count as
+    /// presence of the field.
     fn value(
         &mut self,
         reader: &mut Reader<'_>,
@@ -166,7 +171,7 @@ impl Check<'_> {
         field: &Field,
         (number, wire): (u32, WireType),
         depth: u32,
-    ) -> Result<bool, MessageError> {
+    ) -> Result<Option<i32>, MessageError> {
         let expected = match field.kind {
             Kind::Varint | Kind::Enum(_) => WireType::Varint,
             Kind::Fixed64 => WireType::Fixed64,
@@ -174,7 +179,7 @@ impl Check<'_> {
             Kind::Bytes | Kind::Text | Kind::Message(_) => WireType::Bytes,
             Kind::Unknown => {
                 self.read(reader, |reader| reader.skip_within(number, wire, depth))?;
-                return Ok(false);
+                return Ok(None);
             }
         };
         if wire != expected {
@@ -186,8 +191,8 @@ impl Check<'_> {
                 let value = self.read(reader, Reader::varint)?;
                 // Enums are 32 bits wide; higher bits do not count.
                 #[expect(clippy::cast_possible_truncation, reason = "as protobuf does")]
-                let value = value as u32;
-                return Ok(listed.iter().any(|&one| one.cast_unsigned() == value));
+                let value = value as i32;
+                return Ok(Some(value).filter(|value| !listed.contains(value)));
             }
             Kind::Bytes => {
                 let bytes = self.read(reader, Reader::bytes)?.len();
@@ -216,7 +221,7 @@ impl Check<'_> {
             }
             _ => self.read(reader, |reader| reader.skip(number, wire))?,
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Reads the next part of the body. An error has its offset in the whole body.

@@ -50,6 +50,8 @@ pub enum MessageError {
         message: &'static str,
         /// Its number.
         field: u32,
+        /// Its value, if it is there but not listed.
+        value: Option<i32>,
     },
     /// Messages lie deeper inside one another than [`Limits::depth`](crate::codec::limits::Limits::depth).
     Depth {
@@ -109,7 +111,12 @@ impl fmt::Display for MessageError {
             Self::WireType { message, field, found } => {
                 write!(f, "field {field} of {message} has wire type {found}")
             }
-            Self::Missing { message, field } => write!(f, "{message} lacks field {field}"),
+            Self::Missing { message, field, value: None } => {
+                write!(f, "{message} lacks field {field}")
+            }
+            Self::Missing { message, field, value: Some(value) } => {
+                write!(f, "field {field} of {message} has the unknown value {value}")
+            }
             Self::Depth { limit } => write!(f, "messages nest deeper than {limit}"),
             Self::Elements { message, field, limit } => {
                 write!(f, "field {field} of {message} has more than {limit} elements")

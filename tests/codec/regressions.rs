@@ -15,7 +15,8 @@ use epoll_group::codec::value::{Date, DateTime, ValueError};
 #[test]
 fn an_unknown_value_of_a_required_enum_is_skipped_wherever_it_is() {
     let decode = |body: &[u8]| ServerMessage::decode(Dialect::Legacy, 12, body, &Limits::default());
-    let missing = MessageError::Missing { message: "resultset.ColumnMetaData", field: 1 };
+    let missing =
+        MessageError::Missing { message: "resultset.ColumnMetaData", field: 1, value: Some(9) };
     assert_eq!(decode(b"\x08\x09\x10\x08"), Err(missing));
     let plain = decode(b"\x08\x01\x10\x08");
     assert!(plain.is_ok());
@@ -23,6 +24,22 @@ fn an_unknown_value_of_a_required_enum_is_skipped_wherever_it_is() {
     assert_eq!(decode(b"\x08\x09\x10\x08\x08\x01"), plain);
     // 1 in the low 32 bits.
     assert_eq!(decode(b"\x08\x81\x80\x80\x80\x10\x10\x08"), plain);
+}
+
+/// Found by review: an enum value that is not listed was reported as an absent field.
+#[test]
+fn an_unknown_value_of_a_required_enum_is_named() {
+    let text = |body: &[u8]| {
+        let error = ServerMessage::decode(Dialect::Legacy, 12, body, &Limits::default());
+        error.expect_err("a required field is absent").to_string()
+    };
+    let absent = "resultset.ColumnMetaData lacks field 1";
+    assert_eq!(text(b""), absent);
+    assert_eq!(text(b"\x08\x09"), "field 1 of resultset.ColumnMetaData has the unknown value 9");
+    // If a field comes twice, the error has its last value, and none if one of them is listed.
+    let negative = b"\x08\x01\x10\x14\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+    assert_eq!(text(negative), "field 2 of resultset.ColumnMetaData has the unknown value -1");
+    assert_eq!(text(b"\x10\x63\x10\x08"), absent);
 }
 
 /// Found by review: the pieces of an array were counted each by itself, and joined afterwards.
@@ -52,7 +69,7 @@ fn a_notice_of_an_unlisted_parameter_is_passed_on() {
     for payload in [b"\x08\x0d".as_slice(), b""] {
         assert_eq!(read(payload), Ok(Notice::Other(3, payload.to_vec())));
     }
-    let missing = MessageError::Missing { message: "value.Scalar", field: 1 };
+    let missing = MessageError::Missing { message: "value.Scalar", field: 1, value: None };
     assert_eq!(read(b"\x08\x0d\x12\x00"), Err(missing), "a value without a type");
 }
 

@@ -160,12 +160,12 @@ fn malformed_bodies_have_errors_of_their_own() {
         (
             ClientKind::SessionKill,
             b"\x10\x02",
-            MessageError::Missing { message: "session.KillSession", field: 1 },
+            MessageError::Missing { message: "session.KillSession", field: 1, value: None },
         ),
         (
             ClientKind::SessionKill,
             b"\x08\x09\x10\x02",
-            MessageError::Missing { message: "session.KillSession", field: 1 },
+            MessageError::Missing { message: "session.KillSession", field: 1, value: Some(9) },
         ),
         (
             ClientKind::ExecSql,
