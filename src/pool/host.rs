@@ -16,6 +16,7 @@ use std::{
 use super::error::GetError;
 use super::manage::{BoxError, Target, Version};
 use super::status::Discard;
+use crate::sync::payload::discard;
 
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub(super) use crate::sync::stall::{Wait, run_as as waiting};
@@ -186,12 +187,16 @@ pub(super) fn guarded<T, E: Into<BoxError>>(
     code: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, BoxError> {
     let code = || code().map_err(Into::into);
-    catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|payload| Err(panicked(&*payload)))
+    catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|payload| {
+        let error = panicked(&*payload);
+        discard(payload);
+        Err(error)
+    })
 }
 
 /// Runs code of the user. Returns false if it panicked.
 pub(super) fn shielded(code: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(code)).is_ok()
+    catch_unwind(AssertUnwindSafe(code)).map_err(discard).is_ok()
 }
 
 fn panicked(payload: &(dyn Any + Send)) -> BoxError {

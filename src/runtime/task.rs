@@ -14,6 +14,7 @@ use super::source::{Turn, WorkerContext};
 use super::usage::Origin;
 use super::work::Work;
 use crate::stats::Counter;
+use crate::sync::payload::discard;
 use crate::sys::clock;
 
 /// Piece of work. A source is named by its token, with a reference to its slot. So queueing it
@@ -119,14 +120,6 @@ pub(crate) fn note_panic(group: &Group, what: &str, payload: Box<dyn Any + Send>
 pub(crate) fn contain(code: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
         discard(payload);
-    }
-}
-
-/// Drops the payload of a panic. If its destructor panics, the payload of that panic is leaked, because
-/// there may be no end of such payloads.
-fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        Box::leak(next);
     }
 }
 

@@ -37,6 +37,7 @@
 #[cfg(all(feature = "server", not(loom)))]
 mod locks;
 pub(crate) mod mutant;
+pub(crate) mod payload;
 #[cfg(feature = "server")]
 pub(crate) mod runner;
 pub(crate) mod shim;

@@ -1,9 +1,9 @@
 //! A panic costs the connection that it was about: no slot is left behind, nothing is poisoned.
 
 use std::error::Error;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn in_connect() {
 fn in_connect_on_the_host() {
     let (pool, fake) = pool(limits(1));
     fake.order_panic(&["connect"]);
-    let (answer, answers) = std::sync::mpsc::channel();
+    let (answer, answers) = mpsc::channel();
     pool.backend(&A)
         .unwrap()
         .get_then(late(), move |got| drop(answer.send(got.map(|conn| conn.number))));
@@ -77,7 +77,7 @@ fn in_each_look_at_a_connection() {
 fn while_a_connection_comes_back_that_was_lost_by_a_panic() {
     let (pool, fake) = pool(limits(1));
     let conn = pool.get(&A).unwrap();
-    let (answer, answers) = std::sync::mpsc::channel();
+    let (answer, answers) = mpsc::channel();
     pool.backend(&A).unwrap().get_then(late(), move |got| {
         answer.send(got.unwrap().number).unwrap();
         panic!("on purpose, while another panic unwinds");
@@ -150,7 +150,7 @@ fn in_the_observer() {
     }
 }
 
-/// Connection whose drop panics.
+/// Connection, or payload of a panic, whose drop panics.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -183,4 +183,37 @@ fn in_the_drop_of_a_connection() {
     }
     let status = pool.status_of(&7).unwrap();
     assert_eq!((status.in_use, status.idle, status.totals.discarded), (0, 0, 3));
+}
+
+/// Manager whose first connect panics.
+#[derive(Default)]
+struct FirstPanics(AtomicBool);
+
+impl epoll_group::pool::Manage for FirstPanics {
+    type Key = u8;
+    type Connection = ();
+    type Error = &'static str;
+
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<(), &'static str> {
+        if self.0.swap(true, SeqCst) { Ok(()) } else { panic_any(Bomb) }
+    }
+}
+
+#[test]
+fn with_payloads_whose_drop_panics() {
+    let pool = Pool::builder(FirstPanics::default()).limits(limits(1)).build().unwrap();
+    let backend = pool.backend(&7).unwrap();
+    drop(backend.get().unwrap());
+    let (answer, answers) = mpsc::channel();
+    for turn in 0..2 {
+        let answer = answer.clone();
+        backend.get_then(late(), move |got| {
+            drop(got.unwrap());
+            answer.send(turn).unwrap();
+            panic_any(Bomb);
+        });
+        assert_eq!(answers.try_recv(), Ok(turn), "the connection is idle");
+    }
+    let status = backend.status();
+    assert_eq!((status.in_use, status.connecting, status.idle), (0, 0, 1));
 }
