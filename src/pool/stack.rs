@@ -483,7 +483,8 @@ impl<C, W> Stack<C, W> {
     /// With less time than a connect may take, a backend that answers slowly would never be reached.
     fn connects_itself(&self, now: Instant, ask: &Ask) -> bool {
         let enough = now.checked_add(self.limits.connect_timeout);
-        let has_time = ask.deadline.is_none_or(|deadline| Some(deadline) >= enough);
+        let has_time =
+            ask.deadline.is_none_or(|deadline| enough.is_some_and(|enough| deadline >= enough));
         ask.has_thread && has_time && self.counts.in_use == 0
     }
 

@@ -129,13 +129,15 @@ fn the_end_of_a_pause_serves_who_waits() {
 
 #[test]
 fn who_has_too_little_time_for_a_connect_leaves_it_to_the_host() {
-    let mut bench = Bench::new(Limits::default());
-    let soon = Some(bench.now + Duration::from_millis(10));
-    bench.wait(1, true, soon);
-    assert!(bench.fx.grants.is_empty());
-    let ticket = bench.fx.connect.pop().expect("the host connects");
-    assert_eq!(bench.stack.connected(bench.now, ticket, 7, &mut bench.fx), None);
-    assert!(matches!(bench.fx.grants[..], [(Waiter { way: 1, .. }, Grant::Conn(7, ..))]));
+    for timeout in [Duration::from_secs(3), Duration::MAX] {
+        let mut bench = Bench::new(Limits::default().connect_timeout(timeout));
+        let soon = Some(bench.now + Duration::from_millis(10));
+        bench.wait(1, true, soon);
+        assert!(bench.fx.grants.is_empty());
+        let ticket = bench.fx.connect.pop().expect("the host connects");
+        assert_eq!(bench.stack.connected(bench.now, ticket, 7, &mut bench.fx), None);
+        assert!(matches!(bench.fx.grants[..], [(Waiter { way: 1, .. }, Grant::Conn(7, ..))]));
+    }
 }
 
 #[test]
