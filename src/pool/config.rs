@@ -88,7 +88,8 @@ impl Limits {
         self
     }
 
-    /// Most callers that wait for one backend. Further ones are refused.
+    /// Most callers that wait for one backend. A further caller is refused, unless a connect can begin
+    /// for it.
     ///
     /// *Range* 0..=2²⁰. *Default* 65 536.
     #[must_use]

@@ -58,7 +58,7 @@
 //!   caller gets it.
 //! * At the maximum a caller that waits fails at its own deadline, and the error names the reason. It
 //!   fails earlier only if an operator disables, retires or closes what it waits for. A caller beyond
-//!   [`max_waiting`](Limits::max_waiting) does not wait.
+//!   [`max_waiting`](Limits::max_waiting) does not wait, unless a connect can begin for it.
 //! * A connection that breaks frees its place at once for the first waiting caller.
 //! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is dead,
 //!   slow or silent delays only its own callers.

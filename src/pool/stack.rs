@@ -320,7 +320,9 @@ impl<C, W> Stack<C, W> {
             return Asked::Now(Grant::Refused(late));
         }
         let max = self.limits.max_waiting;
-        if !ask.again && self.waiters.len() >= max {
+        // A connect can begin for this caller if every waiter before it has one.
+        let connects = self.host_connects >= self.waiters.len() && self.may_connect(now);
+        if !ask.again && !connects && self.waiters.len() >= max {
             self.totals.refused += 1;
             return Asked::Now(Grant::Refused(GetError::TooManyWaiting { max }));
         }

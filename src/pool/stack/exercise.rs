@@ -116,7 +116,9 @@ impl World {
         let deadline = own.unwrap_or(self.now + WAIT_TIMEOUT);
         let overtakes = !again && !self.waiting.is_empty();
         // A caller that is served in the same call first counts as waiting.
-        let full = !again && self.waiting.len() >= self.limits.max_waiting;
+        let waiting = self.waiting.len();
+        let connects = self.host_connects() >= waiting && self.stack.may_connect(self.now);
+        let full = !again && !connects && waiting >= self.limits.max_waiting;
         let at = if again { 0 } else { self.waiting.len() };
         self.waiting.insert(at, (caller, None, deadline));
         match self.stack.ask(self.now, &ask, || caller, fx) {
@@ -242,7 +244,8 @@ impl World {
 
     fn resize(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
         let max = 1 + n % 5;
-        self.limits = self.limits.clone().max(max).min_idle((n / 8) % (max + 1));
+        let limits = self.limits.clone().max_waiting(n / 32);
+        self.limits = limits.max(max).min_idle((n / 8) % (max + 1));
         self.stack.set_limits(self.now, self.limits.clone(), false, fx);
     }
 
@@ -289,6 +292,13 @@ impl World {
         (used, self.connecting.iter().filter(|(ticket, _)| mine(ticket)).count())
     }
 
+    /// Connects by the host, of this version.
+    fn host_connects(&self) -> usize {
+        let mine =
+            |connect: &&(Ticket, By)| connect.1 == By::Host && connect.0.version == self.version;
+        self.connecting.iter().filter(mine).count()
+    }
+
     fn status(&self) -> BackendStatus<()> {
         self.stack.status(())
     }
@@ -314,10 +324,7 @@ impl World {
         } else {
             let nobody = self.waiting.is_empty() || self.idle.is_empty();
             assert!(nobody, "nobody waits beside an idle connection");
-            let mine = |connect: &&(Ticket, By)| {
-                connect.1 == By::Host && connect.0.version == self.version
-            };
-            let by_host = self.connecting.iter().filter(mine).count();
+            let by_host = self.host_connects();
             let spare = self.idle.len() + by_host.saturating_sub(self.waiting.len());
             let wanted = by_host < self.waiting.len() || spare < self.limits.min_idle;
             let could = wanted && self.stack.may_connect(self.now);

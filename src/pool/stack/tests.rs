@@ -141,6 +141,23 @@ fn who_has_too_little_time_for_a_connect_leaves_it_to_the_host() {
 }
 
 #[test]
+fn a_caller_may_wait_for_a_connect_although_no_caller_may_wait_for_others() {
+    let mut bench = Bench::new(Limits::default().max(3).max_connecting(1).max_waiting(0));
+    let ticket = bench.connect();
+    bench.stack.connected(bench.now, ticket, 0, &mut bench.fx).expect("kept");
+    for has_thread in [true, false] {
+        bench.wait(1, has_thread, None);
+        let ticket = bench.fx.connect.pop().expect("the host connects");
+        let refused = bench.ask(2, has_thread, None);
+        assert!(matches!(refused, Asked::Now(Grant::Refused(GetError::TooManyWaiting { max: 0 }))));
+        bench.stack.connected(bench.now, ticket, 1, &mut bench.fx);
+        assert!(matches!(bench.fx.grants.pop(), Some((Waiter { way: 1, .. }, Grant::Conn(1, ..)))));
+    }
+    let full = bench.ask(3, true, None);
+    assert!(matches!(full, Asked::Now(Grant::Refused(GetError::TooManyWaiting { max: 0 }))));
+}
+
+#[test]
 fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let mut bench = Bench::new(Limits::default().max(1));
     bench.connect();
