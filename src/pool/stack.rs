@@ -15,8 +15,8 @@
 //! returns in [`Effects`] the work that the caller does outside its lock. `C` is a connection, `W`
 //! the way to reach a waiting caller. Rules:
 //!
-//! * Connections are handed out last in, first out. Waiters are served first in, first out. While a
-//!   caller waits no connection is idle: a returned one goes to the first waiter.
+//! * Connections are handed out last in, first out. Waiters are served in the order in which they
+//!   first asked. While a caller waits no connection is idle: a returned one goes to the first waiter.
 //! * `max` bounds idle, used and connecting ones of the current version together. The slot of a
 //!   connect counts from before it begins.
 //! * A waiter with a thread makes the connection itself if it has time for a whole connect and no
@@ -298,7 +298,7 @@ impl<C, W> Stack<C, W> {
     }
 
     fn is_first(&self, ask: &Ask) -> bool {
-        ask.again || self.waiters.is_empty()
+        self.waiters.first().is_none_or(|first| ask.asked < first.asked)
     }
 
     #[cold]

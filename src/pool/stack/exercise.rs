@@ -42,13 +42,20 @@ struct World {
     used: Vec<(u32, Ticket)>,
     /// Connects, each with its maker: a waiter, a new caller, or the host.
     connecting: Vec<(Ticket, By)>,
-    /// Waiters in order, with their deadlines.
-    waiting: Vec<(u32, Option<WaiterId>, Instant)>,
+    /// Waiters in order.
+    waiting: Vec<Waiting>,
     /// Every closed connection, and every answered waiter.
     closed: BTreeSet<u32>,
     answered: BTreeSet<u32>,
     conns: u32,
     callers: u32,
+}
+
+struct Waiting {
+    caller: u32,
+    id: Option<WaiterId>,
+    asked: Instant,
+    deadline: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,31 +117,32 @@ impl World {
         self.callers += 1;
         let caller = self.callers;
         let own = (!n.is_multiple_of(4)).then(|| self.now + Duration::from_secs(n as u64 % 8));
-        let (holder, asked, has_thread) = (self.holder.clone(), self.now, !n.is_multiple_of(3));
+        let (holder, has_thread) = (self.holder.clone(), !n.is_multiple_of(3));
         let again = n.is_multiple_of(7);
+        let ago = if again { n as u64 % 5 } else { 0 };
+        let asked = self.now - Duration::from_secs(ago);
         let ask = Ask { holder, asked, deadline: own, has_thread, again };
-        let deadline = own.unwrap_or(self.now + WAIT_TIMEOUT);
-        let overtakes = !again && !self.waiting.is_empty();
+        let deadline = own.unwrap_or(asked + WAIT_TIMEOUT);
         // A caller that is served in the same call first counts as waiting.
         let waiting = self.waiting.len();
         let connects = self.host_connects() >= waiting && self.stack.may_connect(self.now);
         let full = !again && !connects && waiting >= self.limits.max_waiting;
-        let at = if again { 0 } else { self.waiting.len() };
-        self.waiting.insert(at, (caller, None, deadline));
+        let at = self.waiting.iter().take_while(|waiting| waiting.asked <= asked).count();
+        self.waiting.insert(at, Waiting { caller, id: None, asked, deadline });
         match self.stack.ask(self.now, &ask, || caller, fx) {
             Asked::Waits(id, until) => {
                 assert!(!full && until == Some(deadline) && deadline > self.now);
-                self.waiting[at].1 = Some(id);
+                self.waiting[at].id = Some(id);
             }
             Asked::Now(grant) => {
                 self.waiting.remove(at);
                 match grant {
                     Grant::Conn(conn, ticket, fitness) => {
-                        assert!(!overtakes, "nobody overtakes");
+                        assert_eq!(at, 0, "nobody overtakes");
                         self.got(conn, ticket, fitness);
                     }
                     Grant::Connect(ticket) => {
-                        assert!(!overtakes && has_thread, "nobody overtakes");
+                        assert!(at == 0 && has_thread, "nobody overtakes");
                         self.connecting.push((ticket, By::Caller));
                         assert!(self.mine().0 + self.mine().1 + self.idle.len() <= self.limits.max);
                     }
@@ -214,7 +222,7 @@ impl World {
         if self.waiting.is_empty() {
             return;
         }
-        let (caller, id, _) = self.waiting.remove(n % self.waiting.len());
+        let Waiting { caller, id, .. } = self.waiting.remove(n % self.waiting.len());
         let id = id.expect("it waits");
         assert!(self.stack.leave(self.now, id).is_some());
         assert!(self.stack.leave(self.now, id).is_none());
@@ -260,9 +268,9 @@ impl World {
         }
         for (waiter, grant) in fx.grants {
             let caller = waiter.way;
-            let at = self.waiting.iter().position(|(waiting, ..)| *waiting == caller);
+            let at = self.waiting.iter().position(|waiting| waiting.caller == caller);
             let at = at.expect("answered once");
-            let (_, _, deadline) = self.waiting.remove(at);
+            let deadline = self.waiting.remove(at).deadline;
             assert!(self.answered.insert(caller), "answered once");
             match grant {
                 Grant::Conn(conn, ticket, fitness) => {

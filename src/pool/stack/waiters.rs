@@ -31,7 +31,7 @@ pub(in crate::pool) struct Ask {
     pub(in crate::pool) deadline: Option<Instant>,
     /// True if a thread waits: it can connect, and gives up by itself.
     pub(in crate::pool) has_thread: bool,
-    /// True if an earlier grant came to nothing. The caller then goes before all that wait.
+    /// True if an earlier grant came to nothing. `max_waiting` does not refuse the caller then.
     pub(in crate::pool) again: bool,
 }
 
@@ -57,30 +57,29 @@ impl<W> Waiter<W> {
 
 /// Names a waiter. Never used twice; its order is that in which waiters are served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::pool) struct WaiterId(i64);
+pub(in crate::pool) struct WaiterId {
+    /// Time of the first question. So a waiter whose turn came to nothing does not lose its place.
+    asked: Instant,
+    number: u64,
+}
 
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
     queue: BTreeMap<WaiterId, Waiter<W>>,
     /// Deadlines of waiters that have no thread to give up by itself.
     pub(super) expiries: BTreeSet<(Instant, WaiterId)>,
-    first: i64,
-    last: i64,
+    /// Number of the last waiter that was added.
+    last: u64,
 }
 
 impl<W> Waiters<W> {
     pub(super) const fn new() -> Self {
-        Self { queue: BTreeMap::new(), expiries: BTreeSet::new(), first: 0, last: 0 }
+        Self { queue: BTreeMap::new(), expiries: BTreeSet::new(), last: 0 }
     }
 
     pub(super) fn add(&mut self, waiter: Waiter<W>) -> WaiterId {
-        let id = if waiter.ask.again {
-            self.first -= 1;
-            WaiterId(self.first)
-        } else {
-            self.last += 1;
-            WaiterId(self.last)
-        };
+        self.last += 1;
+        let id = WaiterId { asked: waiter.ask.asked, number: self.last };
         self.expiries.extend(waiter.expiry(id));
         self.queue.insert(id, waiter);
         id
@@ -126,22 +125,26 @@ impl<W> Waiters<W> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn a_waiter_whose_turn_came_to_nothing_is_first_again() {
+    fn a_waiter_whose_turn_came_to_nothing_gets_its_old_place() {
         let mut waiters = Waiters::new();
+        let start = Instant::now();
         let mut add = |way, again| {
             let holder = Holder::new(Location::caller());
-            let asked = Instant::now();
+            let asked = start + Duration::from_secs(way);
             let ask = Ask { holder, asked, deadline: None, has_thread: true, again };
             waiters.add(Waiter { way, ask })
         };
-        let ids = [1, 2, 3].map(|way| add(way, false));
-        add(0, true);
-        add(-1, true);
+        let ids = [6, 7, 7].map(|way| add(way, false));
+        for way in [2, 1, 3, 8] {
+            add(way, true);
+        }
         assert!(waiters.remove(ids[1]).is_some() && waiters.remove(ids[1]).is_none());
         let order = std::iter::from_fn(|| waiters.pop_first()).map(|waiter| waiter.way);
-        assert_eq!(order.collect::<Vec<_>>(), [-1, 0, 1, 3]);
+        assert_eq!(order.collect::<Vec<_>>(), [1, 2, 3, 6, 7, 8]);
     }
 }
