@@ -422,11 +422,12 @@ impl<C, W> Stack<C, W> {
         let slot = &mut self.slots[ticket.slot];
         slot.since = now;
         if let Some(waiter) = mutant!(self.waiters.pop_first(), ReturnServesNobody => None) {
+            let returned = matches!(slot.state, State::InUse);
             slot.state = State::InUse;
             slot.hold(&waiter.ask.holder);
             self.counts.in_use += 1;
             self.totals.handed_out += 1;
-            self.totals.waited += 1;
+            self.totals.waited += u64::from(returned);
             fx.grants.push((waiter, Grant::Conn(conn, ticket, Fitness::Fit)));
             return;
         }

@@ -43,7 +43,7 @@ pub enum Discard {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Connections that were handed out.
+    /// Connections that were taken for a caller. Some were found unfit then, and closed.
     pub handed_out: u64,
     /// Connections that were handed to a caller that waited for their return.
     pub waited: u64,

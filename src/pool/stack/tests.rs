@@ -158,6 +158,18 @@ fn a_caller_may_wait_for_a_connect_although_no_caller_may_wait_for_others() {
 }
 
 #[test]
+fn a_caller_that_waits_for_a_connect_does_not_count_as_waiting_for_a_return() {
+    let mut bench = Bench::new(Limits::default().max(1));
+    bench.wait(1, false, None);
+    let ticket = bench.fx.connect.pop().expect("the host connects");
+    bench.stack.connected(bench.now, ticket, 7, &mut bench.fx);
+    assert_eq!((bench.stack.totals.handed_out, bench.stack.totals.waited), (1, 0));
+    bench.wait(2, false, None);
+    bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+    assert_eq!((bench.stack.totals.handed_out, bench.stack.totals.waited), (2, 1));
+}
+
+#[test]
 fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let mut bench = Bench::new(Limits::default().max(1));
     bench.connect();
