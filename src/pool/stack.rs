@@ -71,7 +71,8 @@ pub(super) struct Stack<C, W> {
     trouble: Trouble,
     /// Time for which the host was asked to call `due`.
     armed: Option<Instant>,
-    last_asked: Instant,
+    /// Last time at which a caller asked for a connection or gave one back.
+    last_used: Instant,
     /// Callers of `pause` and `close` that wait until no connection is in use.
     awaiting_quiet: usize,
     totals: Totals,
@@ -244,7 +245,7 @@ impl<C, W> Stack<C, W> {
             host_connects: 0,
             trouble: Trouble::default(),
             armed: None,
-            last_asked: now,
+            last_used: now,
             awaiting_quiet: 0,
             totals: Totals::default(),
             random: fastrand::Rng::with_seed(random),
@@ -274,7 +275,7 @@ impl<C, W> Stack<C, W> {
         ask: &Ask,
         fx: &mut Effects<C, W>,
     ) -> Option<Grant<C>> {
-        self.last_asked = now;
+        self.last_used = now;
         if !self.is_first(ask) {
             return None;
         }
@@ -384,6 +385,7 @@ impl<C, W> Stack<C, W> {
         fx: &mut Effects<C, W>,
     ) {
         self.count(ticket.version).in_use -= 1;
+        self.last_used = now;
         let too_old = self.slots[ticket.slot].is_expired(now);
         match self.unfit(ticket.version).or_else(|| too_old.then_some(Discard::TooOld)) {
             None => self.offer(now, ticket, conn, fx),
@@ -411,6 +413,7 @@ impl<C, W> Stack<C, W> {
     /// Forgets a connection that was in use. The caller has it.
     pub(super) fn discard(&mut self, now: Instant, ticket: Ticket, fx: &mut Effects<C, W>) {
         self.count(ticket.version).in_use -= 1;
+        self.last_used = now;
         self.totals.discarded += 1;
         self.slots.remove(ticket.slot);
         mutant!(self.serve(now, fx), DeathServesNobody => {});

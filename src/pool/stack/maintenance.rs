@@ -46,8 +46,8 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Returns true if no caller has asked for long, no connection is in use, and the backend has
-    /// no settings that would be lost with it.
+    /// Returns true if no caller has used the backend for long, and it has no settings that would be
+    /// lost with it.
     pub(in crate::pool) fn is_unused(&self, now: Instant) -> bool {
         // A backend of the first version has no connections of old ones.
         self.may_vanish()
@@ -61,7 +61,7 @@ impl<C, W> Stack<C, W> {
     }
 
     fn unused_at(&self) -> Option<Instant> {
-        self.last_asked.checked_add(self.limits.unused_after)
+        self.last_used.checked_add(self.limits.unused_after)
     }
 
     /// Asks the host for the next call of [`due`](Self::due), if none comes early enough.
@@ -114,7 +114,7 @@ impl<C, W> Stack<C, W> {
         // Callers of `pause` also check the state.
         fx.quiet = self.awaiting_quiet > 0;
         if state == BackendState::Open {
-            self.last_asked = now;
+            self.last_used = now;
             self.trouble.retry_at = None;
             self.serve(now, fx);
             self.rearm(now, fx);

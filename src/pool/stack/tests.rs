@@ -170,6 +170,26 @@ fn a_caller_that_waits_for_a_connect_does_not_count_as_waiting_for_a_return() {
 }
 
 #[test]
+fn a_backend_is_unused_from_the_end_of_its_last_use() {
+    let second = Duration::from_secs(1);
+    for returned in [true, false] {
+        let mut bench = Bench::new(Limits::default().unused_after(second * 300));
+        let ticket = bench.connect();
+        bench.stack.connected(bench.now, ticket, 7, &mut bench.fx).expect("kept");
+        bench.pass(second * 400);
+        if returned {
+            bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+        } else {
+            bench.stack.discard(bench.now, ticket, &mut bench.fx);
+        }
+        bench.pass(second * 299);
+        assert!(!bench.fx.unused);
+        bench.pass(second);
+        assert!(bench.fx.unused);
+    }
+}
+
+#[test]
 fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let mut bench = Bench::new(Limits::default().max(1));
     bench.connect();
