@@ -182,7 +182,11 @@ impl Status {
     fn look(&self) -> Look {
         let (at, now) = (clock::now(), self.handle.stats());
         let mut looks = lock(&self.looks);
-        while looks.len() > 1 && at.saturating_duration_since(looks[0].0) > PERIOD {
+        // A rate over less than `APART` would say little.
+        while looks.len() > 1
+            && at.saturating_duration_since(looks[0].0) > PERIOD
+            && at.saturating_duration_since(looks[1].0) >= APART
+        {
             looks.pop_front();
         }
         let (earlier_at, earlier) = &looks[0];
@@ -336,5 +340,8 @@ mod tests {
         assert_eq!(look.recent.get(Counter::Reconfigured), 0, "it is older");
         assert_eq!(look.now.get(Counter::Reconfigured), 1);
         assert_eq!(look_at(92_000).period, Duration::from_secs(2));
+        // The look at 92 s is too recent for a rate, although the one at 90 s is too old.
+        assert_eq!(look_at(102_000).period, PERIOD);
+        assert_eq!(look_at(102_001).period, PERIOD + Duration::from_millis(1));
     }
 }
