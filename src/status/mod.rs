@@ -253,7 +253,8 @@ impl Protocol for Server {
                     return Ok(());
                 }
                 Err(refusal) => {
-                    let head_only = input.take_all().starts_with(b"HEAD ");
+                    // The parser accepts blank lines before a request.
+                    let head_only = input.take_all().trim_ascii_start().starts_with(b"HEAD ");
                     answer(conn, refusal.0, PLAIN, &format!("{}\n", refusal.0), head_only, true);
                     return Err(Close::new(refusal.0));
                 }

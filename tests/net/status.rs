@@ -208,6 +208,15 @@ fn bad_requests_are_refused_and_their_connection_ends() {
 }
 
 #[test]
+fn a_refused_head_request_behind_a_blank_line_gets_no_body() {
+    let (_server, page) = start(config());
+    let mut peer = Peer::connect(page.local_addr());
+    peer.send(b"\r\nHEAD / HTTP/1.1\r\n\r\n");
+    assert_eq!(answer(&mut peer, true).status, "400 Bad Request");
+    assert_eq!(peer.receive_to_finish(), b"");
+}
+
+#[test]
 fn a_connection_ends_after_its_answer_if_the_peer_asks_for_that() {
     let (_server, page) = start(config());
     let filler = "y".repeat(HEAD_BYTES - 27);
