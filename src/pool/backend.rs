@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::error::GetError;
-use super::host::{Job, Wait, guarded, in_turn, shielded, waiting};
+use super::host::{Job, Wait, guarded, in_turn, waiting};
 use super::manage::{Manage, Target, Version};
 use super::stack::{Ask, Asked, Effects, Fitness, Grant, Holder, Stack, Ticket};
 use super::status::{BackendState, BackendStatus, Discard, Held};
 use crate::sync::mutant::mutant;
+use crate::sync::payload::contain;
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 use crate::sys::clock;
 
@@ -281,7 +282,7 @@ impl<M: Manage> Inner<M> {
         for (conn, version, why) in fx.close {
             self.drop_conn(conn, version, why);
         }
-        shielded(|| drop(fx.error));
+        contain(|| drop(fx.error));
         if fx.unused {
             Shared::vanish(&self.shared, self);
         }
@@ -473,7 +474,7 @@ impl<M: Manage> Inner<M> {
     ) -> Option<M::Connection> {
         let (target, manage) = (self.target(ticket.version), &self.shared.manage);
         let mut why = None;
-        let looked = shielded(|| {
+        let looked = contain(|| {
             why = match fitness {
                 Fitness::Fit => None,
                 Fitness::TooOld => Some(Discard::TooOld),
@@ -561,7 +562,7 @@ impl<M: Manage> Inner<M> {
     /// Drops a connection that is not counted any more.
     fn drop_conn(&self, conn: M::Connection, version: Version, why: Discard) {
         self.shared.observe(|observer| observer.discarded(&self.target(version), why));
-        shielded(|| drop(conn));
+        contain(|| drop(conn));
     }
 
     #[inline]
@@ -583,7 +584,7 @@ impl<M: Manage> Inner<M> {
     fn unfit(&self, conn: &mut M::Connection, version: Version) -> Option<Discard> {
         let (target, manage) = (self.target(version), &self.shared.manage);
         let mut why = None;
-        let looked = shielded(|| {
+        let looked = contain(|| {
             why = if manage.has_broken(&target, conn) {
                 Some(Discard::Broken)
             } else {

@@ -16,7 +16,7 @@ use std::{
 use super::error::GetError;
 use super::manage::{BoxError, Target, Version};
 use super::status::Discard;
-use crate::sync::payload::discard;
+use crate::sync::payload::{contain, discard};
 
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub(super) use crate::sync::stall::{Wait, run_as as waiting};
@@ -146,7 +146,7 @@ fn run_due(given: &Receiver<(Instant, Code)>) {
             Ok((at, code)) => drop(entries.insert((at, number), code)),
             Err(RecvTimeoutError::Timeout) => {
                 if let Some((_, code)) = entries.pop_first() {
-                    shielded(code);
+                    contain(code);
                 }
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -158,7 +158,7 @@ fn run_due(given: &Receiver<(Instant, Code)>) {
 impl Host for OwnThread {
     fn spawn(&self, code: Code) {
         // If the thread cannot be started, the code is dropped.
-        let _ = thread::Builder::new().name("pool-connect".into()).spawn(|| shielded(code));
+        let _ = thread::Builder::new().name("pool-connect".into()).spawn(|| contain(code));
     }
 
     fn after(&self, delay: Duration, code: Code) {
@@ -194,11 +194,6 @@ pub(super) fn guarded<T, E: Into<BoxError>>(
     })
 }
 
-/// Runs code of the user. Returns false if it panicked.
-pub(super) fn shielded(code: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(code)).map_err(discard).is_ok()
-}
-
 fn panicked(payload: &(dyn Any + Send)) -> BoxError {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -229,12 +224,12 @@ pub(super) fn in_turn(code: impl FnOnce() + 'static) {
         }
     });
     if let Some(code) = code {
-        shielded(code);
+        contain(code);
     }
     while first == Ok(true)
         && let Some(next) = next_turn()
     {
-        shielded(next);
+        contain(next);
     }
 }
 
@@ -254,7 +249,7 @@ fn next_turn() -> Option<Turn> {
 /// In a model the threads share the thread-locals.
 #[cfg(loom)]
 pub(super) fn in_turn(code: impl FnOnce() + 'static) {
-    shielded(code);
+    contain(code);
 }
 
 /// Reason for which a thread waits. Without a runtime it is not announced.

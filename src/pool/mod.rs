@@ -111,8 +111,8 @@ pub use status::{
 pub(crate) use stack::exercise::exercise;
 
 use backend::{Fx, Inner};
-use host::shielded;
 
+use crate::sync::payload::contain;
 use crate::sync::shim::{Mutex, RwLock, lock, read, write};
 use crate::sys::clock;
 
@@ -354,14 +354,14 @@ impl<M: Manage> Shared<M> {
     fn ask_host(&self, ask: impl FnOnce(&dyn Host)) {
         let host = lock(&self.host).clone();
         if let Some(host) = host {
-            shielded(|| ask(&*host));
+            contain(|| ask(&*host));
         }
     }
 
     /// Drops the host. A thread of the pool's own ends.
     fn leave_host(&self) {
         let host = lock(&self.host).take();
-        shielded(|| drop(host));
+        contain(|| drop(host));
     }
 
     fn limits(&self) -> Limits {
@@ -371,7 +371,7 @@ impl<M: Manage> Shared<M> {
     #[inline]
     fn observe(&self, tell: impl FnOnce(&dyn Observer<M::Key>)) {
         if let Some(observer) = &self.observer {
-            shielded(|| tell(&**observer));
+            contain(|| tell(&**observer));
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) use spans::in_span;
 #[cfg(feature = "spans")]
 pub(crate) use spans::run_in_span;
 pub(crate) use stalls::Lap;
-pub(crate) use task::{Serving, contain, guard, note_panic};
+pub(crate) use task::{Serving, guard, note_panic};
 #[cfg(feature = "internal")]
 pub(crate) use timer::TimerHeap;
 pub(crate) use timer::TimerId;

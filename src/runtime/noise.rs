@@ -132,7 +132,9 @@ impl Group {
 /// Logs at a level of [`tracing`]. A panic of the host's subscriber is caught here.
 macro_rules! log {
     ($macro:ident, $($event:tt)+) => {
-        $crate::runtime::contain(|| tracing::$macro!($($event)+))
+        {
+            $crate::sync::payload::contain(|| tracing::$macro!($($event)+));
+        }
     };
 }
 pub(crate) use log;
@@ -140,13 +142,15 @@ pub(crate) use log;
 /// Logs like `log!`, within the limit of the topic.
 macro_rules! log_some {
     ($group:expr, $topic:ident, $level:ident, $macro:ident, $($event:tt)+) => {
-        $crate::runtime::contain(|| {
-            if tracing::enabled!(tracing::Level::$level)
-                && $group.may_log($crate::runtime::Topic::$topic)
-            {
-                tracing::$macro!($($event)+);
-            }
-        })
+        {
+            $crate::sync::payload::contain(|| {
+                if tracing::enabled!(tracing::Level::$level)
+                    && $group.may_log($crate::runtime::Topic::$topic)
+                {
+                    tracing::$macro!($($event)+);
+                }
+            });
+        }
     };
 }
 pub(crate) use log_some;

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tracing::Span;
 
 #[cfg(feature = "spans")]
-use super::contain;
+use crate::sync::payload::contain;
 
 /// Evaluates an expression. With the feature `spans` that happens inside the span.
 #[cfg(feature = "spans")]

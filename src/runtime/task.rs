@@ -116,13 +116,6 @@ pub(crate) fn note_panic(group: &Group, what: &str, payload: Box<dyn Any + Send>
     discard(payload);
 }
 
-/// Runs code of the user that has no result, such as a log subscriber. A panic ends here.
-pub(crate) fn contain(code: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
-        discard(payload);
-    }
-}
-
 fn message(payload: &(dyn Any + Send)) -> &str {
     payload
         .downcast_ref::<&str>()
