@@ -187,10 +187,9 @@ impl Exchange {
             self.push(Slot::new(Asked::Open, ClientMessage::SessionNew), shared);
         }
         // The kill of an unwanted statement may have reached the server before the statement ran.
-        if let Some(slot) = self.current() {
-            slot.killed = false;
+        if self.current().is_some_and(|slot| std::mem::take(&mut slot.killed)) {
+            self.interrupt_left(shared);
         }
-        self.interrupt_left(shared);
         let has_window = wire.asked == Asked::Statement && !self.once;
         let mut slot = Slot::new(wire.asked, wire.message);
         slot.again = wire.again;
@@ -213,7 +212,7 @@ impl Exchange {
 
     /// Sends held requests, as far as allowed.
     pub(super) fn send_held(&mut self, shared: &mut Shared) {
-        if shared.full || self.dead {
+        if self.dead {
             return;
         }
         let (mut in_flight, mut is_request_sent, mut may_repeat) = (0, false, false);

@@ -398,14 +398,14 @@ mod tests {
         }
     }
 
-    fn ask(state: &mut State) {
-        ask_within(state, Duration::from_secs(60));
+    fn ask(state: &mut State) -> (u64, u64) {
+        ask_within(state, Duration::from_secs(60), "select 1")
     }
 
-    fn ask_within(state: &mut State, limit: Duration) {
-        let wire = Request::sql("select 1").into_wire(None);
+    fn ask_within(state: &mut State, limit: Duration, text: &str) -> (u64, u64) {
+        let wire = Request::sql(text).into_wire(None);
         let due = Instant::now() + limit;
-        state.ask_once(wire, due).expect("it lives");
+        state.ask_once(wire, due).expect("it lives")
     }
 
     /// A link whose server reads nothing by itself.
@@ -465,7 +465,8 @@ mod tests {
         };
         let before = timers();
         for seconds in [3, 2, 1] {
-            scene.link.act(|state, _| ask_within(state, Duration::from_secs(seconds)));
+            let limit = Duration::from_secs(seconds);
+            scene.link.act(|state, _| ask_within(state, limit, "select 1"));
         }
         assert_eq!((before, timers()), (1, 1));
     }
@@ -502,7 +503,9 @@ mod tests {
     #[test]
     fn requests_do_not_advance_the_second_look_at_a_deadline() {
         let times = [2 * SHORTEST_LOOK, SECOND_LOOK - SHORTEST_LOOK, SECOND_LOOK];
-        let request = |scene: &Scene| scene.link.act(|state, _| ask_within(state, Duration::ZERO));
+        let request = |scene: &Scene| {
+            scene.link.act(|state, _| ask_within(state, Duration::ZERO, "select 1"));
+        };
         assert_eq!(lost_after(times, request), (false, [false, false, true]));
     }
 
@@ -541,17 +544,13 @@ mod tests {
         // Otherwise a slow turn could end between the answer and the end of the stream.
         clock::simulate(Some(clock::now()));
         let mut scene = Scene::new(|options| options);
-        let asked = scene.link.act(|state, now| {
-            let wire = Request::sql("select 1").into_wire(None);
-            state.ask_once(wire, now + Duration::from_secs(60)).expect("it lives")
-        });
+        let (session, seq) = scene.link.act(|state, _| ask(state));
         scene.drain();
         let (give, seen) = mpsc::channel();
         let link = Arc::clone(&scene.link);
         let watcher = Watcher::Call(Box::new(move || {
             give.send(link.lost().is_some()).expect("the test listens");
         }));
-        let (session, seq) = asked;
         let before = scene.link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
         assert!(before.is_none());
         let mut out = OutBuffer::default();
@@ -569,10 +568,8 @@ mod tests {
         let scene = Scene::new(|options| options.max_unsent_bytes(64 << 10));
         lock(&scene.link.inner).sending = true;
         for _ in 0..3 {
-            scene.link.act(|state, now| {
-                let wire = Request::sql(vec![b'x'; LONG]).into_wire(None);
-                state.ask_once(wire, now + Duration::from_secs(60)).expect("it lives")
-            });
+            let (limit, long) = (Duration::from_secs(60), "x".repeat(LONG));
+            scene.link.act(|state, _| ask_within(state, limit, &long));
         }
         let mut inner = lock(&scene.link.inner);
         inner.sending = false;
