@@ -154,8 +154,10 @@ impl Check<'_> {
             }
         }
         if missing != 0 {
-            let unlisted = unlisted.filter(|(bit, _)| missing & bit != 0);
-            let (bits, value) = unlisted.map_or((missing, None), |(bit, value)| (bit, Some(value)));
+            let (bits, value) = match unlisted {
+                Some((bit, value)) if missing & bit != 0 => (bit, Some(value)),
+                _ => (missing, None),
+            };
             let field = bits.trailing_zeros();
             return Err(MessageError::Missing { message: schema.name, field, value });
         }

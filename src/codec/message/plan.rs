@@ -8,11 +8,12 @@ use std::fmt;
 pub use expr::ExprNode;
 
 use crate::codec::error::Scope;
+use crate::codec::message::ScalarValue;
 use crate::codec::proto::plan::{
     Aggr, AggrType, AnyPlan, ExecPlan, Expr, Filter, GetExpr, GetPlan, IndexInfo, KeyExpr,
     PlanType, Project, RangeScan, TableInfo, TableProject, TableScanPlan,
 };
-use crate::codec::proto::value::{Scalar, ScalarType};
+use crate::codec::proto::value::Scalar;
 
 /// Content of a node of a plan.
 ///
@@ -174,8 +175,8 @@ impl ExecPlan {
     ///
     /// [`PlanError::Placeholder`] when there is no such parameter. The request ends.
     pub fn resolve<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a Scalar, PlanError> {
-        match scalar.r#type {
-            ScalarType::VPlaceholder => self.parameter(scalar.v_position.unwrap_or(0)),
+        match scalar.value() {
+            Ok(ScalarValue::Placeholder(position)) => self.parameter(position),
             _ => Ok(scalar),
         }
     }
@@ -253,7 +254,6 @@ impl Error for PlanError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::message::ScalarValue;
     use crate::codec::proto::Enumeration;
     use crate::codec::proto::plan::ExprType;
 

@@ -84,7 +84,9 @@ impl Scalar {
             ScalarType::VString => {
                 self.v_string.as_ref().map(|s| ScalarValue::String(&s.value, s.collation))
             }
-            ScalarType::VPlaceholder => self.v_position.or(Some(0)).map(ScalarValue::Placeholder),
+            ScalarType::VPlaceholder => {
+                Some(ScalarValue::Placeholder(self.v_position.unwrap_or(0)))
+            }
             ScalarType::VIdentifier => {
                 let name = self.v_identifier.as_ref().or(self.v_string.as_ref());
                 name.map(|s| ScalarValue::Identifier(&s.value))

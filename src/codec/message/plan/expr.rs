@@ -60,7 +60,7 @@ impl Expr {
             ExprType::Variable => self.variable.as_deref().map(ExprNode::Variable),
             ExprType::FuncCall => self.function_call.as_ref().map(ExprNode::Call),
             ExprType::Operator => self.operator.as_ref().map(ExprNode::Operator),
-            ExprType::Placeholder => self.position.or(Some(0)).map(ExprNode::Placeholder),
+            ExprType::Placeholder => Some(ExprNode::Placeholder(self.position.unwrap_or(0))),
             ExprType::Object => self.object.as_ref().map(ExprNode::Object),
             ExprType::Array => self.array.as_ref().map(ExprNode::Array),
             ExprType::Ref => self.ref_id.map(ExprNode::Reference),
