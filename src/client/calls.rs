@@ -70,7 +70,7 @@ struct CallTask {
 impl Work for CallTask {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
         self.held.iter().for_each(|held| held.relieve());
-        self.calls.call(&self.group);
+        self.calls.call_here(&self.group);
         context.charge(&self.calls.cost);
     }
 

@@ -2,7 +2,7 @@
 //! call.
 
 use std::net::TcpListener;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -46,6 +46,33 @@ fn closures_may_wait_for_one_another() {
         both.server.control.open(&gate);
         assert_eq!([next(&given), next(&given)], ["b", &gate]);
     }
+}
+
+/// Runs on one worker. The first closure waits for the second, and the second for the third.
+#[test]
+fn closures_of_a_connection_that_ends_may_wait_for_one_another() {
+    let both = Both::start_on(one_worker(), |options| options.connections(1));
+    let mut session = both.session();
+    let (give, given) = mpsc::channel();
+    let mut called_before: Option<Sender<()>> = None;
+    for n in 0..3 {
+        let (called, next_one) = mpsc::channel();
+        let (give, called_before) = (give.clone(), called_before.replace(called));
+        session.execute_then("gate never", move |answer| {
+            let error = answer.expect_err("no answer comes");
+            if let Some(called) = called_before {
+                called.send(()).expect("the closure before waits");
+            }
+            if n < 2 {
+                stall::run(|| next_one.recv_timeout(LONG).expect("the next one is called"));
+            }
+            give.send((n, error.kind().clone())).expect("the test listens");
+        });
+    }
+    both.client.close();
+    let ended = [(); 3].map(|()| next(&given));
+    assert!(ended.iter().all(|(_, kind)| matches!(kind, ErrorKind::Closed)), "{ended:?}");
+    both.server.control.open("never");
 }
 
 #[test]
