@@ -111,7 +111,7 @@ impl AccountLimits {
     }
 
     /// Limits the sessions. One more is refused with a fatal error. A session counts until its handler has
-    /// ended. A statement in a session of its own counts as one.
+    /// ended. A statement in a session of its own counts as one, for a moment longer than its answer takes.
     #[must_use]
     pub const fn max_sessions(mut self, most: usize) -> Self {
         self.sessions = Some(most);

@@ -86,7 +86,9 @@ impl<T: ?Sized> Cache<T> {
         let weight = bytes.saturating_add(ENTRY_BYTES);
         let part = self.part(&key);
         if bytes > longest || weight > self.most_bytes_in_part {
-            drop(lock(part).remove(&key));
+            let gone = lock(part).remove(&key);
+            // Not under the lock.
+            drop(gone);
             return Put::Refused;
         }
         let entry = Entry { value: value(), bytes: weight };

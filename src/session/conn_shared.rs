@@ -34,7 +34,7 @@ pub(super) struct ConnShared {
     /// Send lock. Senders hold it for reading. The end of a session holds it for writing, so that
     /// no frame of the session is sent after the message about its end.
     send_lock: RwLock<()>,
-    /// Number of sessions with an urgent class.
+    /// Number of sessions with an urgent class, and of handlers that wait for the peer.
     urgent: Mutex<usize>,
     /// Set when the peer sends no more or the server drains. A request without credit then fails.
     finished: AtomicBool,
@@ -173,15 +173,19 @@ impl ConnShared {
         self.net.pending_bytes() <= self.config().write_low_watermark_bytes || self.net.is_closed()
     }
 
-    /// Notes that a session changes its class. While a session is urgent, the connection is urgent
-    /// too. Otherwise no thread would read the requests of a session that all threads wait for.
+    /// Notes that a session changes its class.
     pub(super) fn note_class(&self, before: Class, after: Class) {
         self.group().note_urgent(before, after);
-        if before.is_urgent() == after.is_urgent() {
-            return;
+        if before.is_urgent() != after.is_urgent() {
+            self.note_urgent(after.is_urgent());
         }
+    }
+
+    /// Notes that a session becomes urgent, or is no longer. While one is urgent, the connection is urgent
+    /// too. Otherwise no thread would read the requests of a session that all threads wait for.
+    pub(super) fn note_urgent(&self, is: bool) {
         let mut urgent = lock(&self.urgent);
-        if after.is_urgent() {
+        if is {
             *urgent += 1;
         } else {
             *urgent -= 1;

@@ -103,7 +103,7 @@ struct RunningCommand {
     /// Credit offered and not taken yet.
     offered: Offers,
     /// Place among the requests of its account.
-    _place: Option<Place>,
+    place: Option<Place>,
 }
 
 /// Wait of the reader for a place in a full mailbox.
@@ -262,13 +262,17 @@ impl<H> Mailbox<H> {
         {
             return running.cancel(reason);
         }
-        match self.queue.iter_mut().find(|queued| queued.is_request()) {
-            Some(first) if first.cancelled.is_none() => {
-                first.cancelled = Some(reason);
-                Cancelled::Waiting
+        for queued in &mut self.queue {
+            if queued.is_request() && queued.cancelled.is_none() {
+                queued.cancelled = Some(reason);
+                return Cancelled::Waiting;
             }
-            _ => Cancelled::Nothing,
+            // A request that was cancelled before, or is beyond the limits of the codec, has its error.
+            if queued.is_request() || matches!(queued.command, SessionCommand::Broken(_)) {
+                break;
+            }
         }
+        Cancelled::Nothing
     }
 
     /// Cancels the handler that waits for credit or room, if it waits still.
@@ -279,11 +283,18 @@ impl<H> Mailbox<H> {
         }
     }
 
-    /// Cancels the running request if it is older than `timeout`.
-    pub(super) fn cancel_late(&mut self, now: Instant, timeout: Duration) -> Cancelled {
+    /// Cancels the running request if it is older than `timeout` and not `answered`.
+    pub(super) fn cancel_late(
+        &mut self,
+        now: Instant,
+        timeout: Duration,
+        answered: bool,
+    ) -> Cancelled {
         match &mut self.running {
             Some(running)
-                if running.is_request && left(running.arrived, now, timeout).is_zero() =>
+                if running.is_request
+                    && !answered
+                    && left(running.arrived, now, timeout).is_zero() =>
             {
                 running.cancel(CancelReason::Deadline)
             }
@@ -332,7 +343,7 @@ impl<H> Mailbox<H> {
             is_request: queued.is_request(),
             cancelled: None,
             offered: Offers::default(),
-            _place: queued.place.take(),
+            place: queued.place.take(),
         });
         let resumes = self.reader_wait.is_some() && self.queue.len() <= limit / 2;
         if resumes {
@@ -346,6 +357,11 @@ impl<H> Mailbox<H> {
     /// Ends the running command. Returns the reason if it was cancelled.
     pub(super) fn end(&mut self) -> Option<CancelReason> {
         self.running.take().and_then(|running| running.cancelled)
+    }
+
+    /// Takes the place of the running request, because its client may have the answer.
+    pub(super) fn take_place(&mut self) -> Option<Place> {
+        self.running.as_mut().and_then(|running| running.place.take())
     }
 
     /// Decides whether a waiting handler goes on: to write, or to ask for more credit. `false` ends

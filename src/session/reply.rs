@@ -279,12 +279,21 @@ impl Deferred {
                 panicked = Some(payload);
                 Err(SessionError::panicked())
             });
-            match state.conclude(out, result) {
+            let outcome = match state.conclude(out, result) {
                 // Often this is the whole rest. Otherwise the session continues.
                 Outcome::Fed(state, None) => feed(state, out, &mut panicked),
                 outcome => outcome,
+            };
+            if let Outcome::Ended(result) = &outcome {
+                // The client may answer before a worker ends the request.
+                drop(shared.mail(|mail| mail.take_place()));
+                if result.as_ref().is_err_and(SessionError::is_fatal) {
+                    shared.refuse_behind(out, None);
+                }
             }
+            outcome
         });
+        shared.note_outcome();
         self.deferral.set_outcome(outcome);
         shared.wake();
         if let Some(payload) = panicked {

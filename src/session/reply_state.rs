@@ -31,7 +31,7 @@ pub(super) struct ReplyState {
     /// Credit of the client; `None` if it takes all rows.
     pub(super) left: Option<Credit>,
     pub(super) feed: Option<Feed>,
-    /// Set if the feed had a turn since its last wait.
+    /// Set if the feed had a turn since it last waited for the client.
     had_turn: bool,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
@@ -419,9 +419,15 @@ impl Deferral {
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        // The session has ended, so it does not claim the second deferral.
-        if let Some(Outcome::Deferred(again, _)) = self.take_outcome() {
-            drop(again.claim());
+        // The session has ended, so it does not take the rest of the answer, which is a foreign value.
+        let rest = match self.take_outcome() {
+            Some(Outcome::Deferred(again, _)) => again.claim(),
+            Some(Outcome::Fed(state, _)) => Some(state),
+            _ => None,
+        };
+        if let Some(state) = rest {
+            let shared = Arc::clone(&state.shared);
+            guard(shared.conn.group(), "drop", || drop(state));
         }
     }
 }

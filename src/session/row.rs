@@ -117,7 +117,9 @@ impl Row<'_> {
 /// # }
 /// ```
 pub trait RowSource: Send {
-    /// Writes the next row. Returns false after the last row; then nothing of `row` is sent.
+    /// Writes the next row. Returns false after the last row; then nothing of `row` is sent. Should not
+    /// wait: the rows of up to 0.1 ms before are sent when it returns. A source whose rows come later is
+    /// a [`relay`](super::Reply::relay).
     ///
     /// # Errors
     ///

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::accounts::Place;
+use super::conn_shared::ConnShared;
 use super::error::{SessionError, put_error};
 use super::expect_blocks::ExpectBlocks;
 use super::mailbox::Settled;
@@ -29,8 +30,6 @@ pub(super) struct Session<S: Service> {
     runner: Runner<Body<S::Session>>,
     /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
-    /// Counts the session as one of its account.
-    _place: Place,
 }
 
 /// A connection and the service of its sessions. A session holds both by one count, which no other
@@ -40,8 +39,35 @@ pub(super) struct ServedConn<S> {
     pub(super) service: Arc<S>,
 }
 
+/// Counts a session as one of its account, its connection and its server.
+struct Counted {
+    conn: Arc<ConnShared>,
+    _place: Place,
+}
+
+impl Counted {
+    fn new(conn: &Arc<ConnShared>, place: Place) -> Self {
+        conn.count(Counter::SessionsOpened);
+        conn.sessions.fetch_add(1, Ordering::Relaxed);
+        conn.group().session_opened();
+        Self { conn: Arc::clone(conn), _place: place }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.conn.sessions.fetch_sub(1, Ordering::Relaxed);
+        let group = self.conn.group();
+        group.usage().session_closed();
+        group.session_closed();
+        group.count(Counter::SessionsClosed, 1);
+    }
+}
+
 /// Data that only the worker which runs the session may use.
 struct Body<T> {
+    /// Present until the client learns that the session is closed.
+    counted: Option<Counted>,
     /// Set from the opening to the end of the session.
     session: Option<T>,
     /// Error of the last request; see `reset_error`.
@@ -86,13 +112,11 @@ const QUICK_NANOS: u32 = 20_000;
 impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, served: &Arc<ServedConn<S>>, place: Place) -> Arc<Self> {
         let conn = &served.server_conn.conn;
-        conn.count(Counter::SessionsOpened);
-        conn.sessions.fetch_add(1, Ordering::Relaxed);
-        conn.group().session_opened();
         conn.group().note_urgent(Class::Ordinary, conn.class);
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
+                counted: Some(Counted::new(conn, place)),
                 session: None,
                 last_error: None,
                 expect_blocks: ExpectBlocks::default(),
@@ -103,7 +127,6 @@ impl<S: Service> Session<S> {
                 served: Arc::clone(served),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
-                _place: place,
             }
         })
     }
@@ -228,6 +251,7 @@ impl<S: Service> Session<S> {
         fatal: Option<SessionError>,
     ) -> StepResult {
         if let Some(outcome) = deferral.take_outcome() {
+            self.shared.note_outcome_taken();
             return match fatal {
                 None => self.apply(body, out, outcome),
                 Some(fatal) => self.apply_and_end(body, out, outcome, fatal),
@@ -250,6 +274,8 @@ impl<S: Service> Session<S> {
             Outcome::Fed(state, blocked) => Unfinished::Fed(state, blocked),
             Outcome::Deferred(again, fatal) => Unfinished::Deferred(again, fatal),
         };
+        // The request may hold locks before it has ended.
+        self.look_at_transaction(body);
         StepResult::Continue
     }
 
@@ -354,7 +380,7 @@ impl<S: Service> Work for Session<S> {
     }
 
     fn class(&self) -> Class {
-        self.shared.class()
+        self.shared.run_class()
     }
 
     fn cost(&self) -> &Cost {
@@ -377,12 +403,6 @@ impl<S: Service> Drop for Session<S> {
             self.drop_unfinished(&mut body);
             self.close_service_session(&mut body);
         }
-        let conn = &self.shared.conn;
-        conn.sessions.fetch_sub(1, Ordering::Relaxed);
-        let group = conn.group();
-        group.note_urgent(self.shared.class(), Class::Ordinary);
-        group.usage().session_closed();
-        group.session_closed();
-        group.count(Counter::SessionsClosed, 1);
+        self.shared.conn.group().note_urgent(self.shared.class(), Class::Ordinary);
     }
 }

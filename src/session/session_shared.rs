@@ -7,16 +7,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::conn_shared::ConnShared;
 use super::credit::Credit;
-use super::error::{CancelReason, SessionError};
+use super::error::{CancelReason, SessionError, put_error};
 use super::mailbox::{Cancelled, Mailbox, NotQueued, Queued, Settled};
+use super::output::Output;
 use super::signal::Signal;
 use super::writers::WaitsForRoom;
+use crate::codec::encoder::Metadata;
 use crate::net::Hold;
 use crate::runtime::{Class, guard};
 use crate::sync::shim::lock;
@@ -37,6 +39,9 @@ pub(super) struct SessionShared {
     answered: AtomicBool,
     /// A [`Class`]. Written by the worker that runs the session.
     class: AtomicU8,
+    /// Number of answers of deferred requests that no worker has looked at. Until then the service
+    /// cannot say if the session holds locks.
+    outcomes: AtomicU32,
     mail: Mutex<Mailbox<Hold>>,
     /// Set while the session is in the connection's list of sessions that wait for room.
     waits_for_room: AtomicBool,
@@ -63,6 +68,7 @@ impl SessionShared {
             interrupted: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             class: AtomicU8::new(class as u8),
+            outcomes: AtomicU32::new(0),
             mail: Mutex::default(),
             waits_for_room: AtomicBool::new(false),
             changed: Signal::default(),
@@ -137,10 +143,13 @@ impl SessionShared {
 
     /// Cancels the oldest unanswered request. Returns false if there is none.
     pub(super) fn cancel(&self, reason: CancelReason) -> bool {
-        // Acquire: pairs with `set_answered`.
-        let cancel =
-            |mail: &mut Mailbox<_>| mail.cancel(reason, self.answered.load(Ordering::Acquire));
+        let cancel = |mail: &mut Mailbox<_>| mail.cancel(reason, self.is_answered());
         self.cancel_by(reason, cancel) != Cancelled::Nothing
+    }
+
+    fn is_answered(&self) -> bool {
+        // Acquire: pairs with `set_answered`.
+        self.answered.load(Ordering::Acquire)
     }
 
     /// Interrupts the running command if `cancel` has cancelled it.
@@ -197,12 +206,28 @@ impl SessionShared {
         queue.iter().for_each(|queued| self.conn.release(queued.bytes));
     }
 
+    /// Closes the mailbox and sends what is written, the final message of the session at its end. Waiting
+    /// requests get `answer` each; without it the final message answers them all.
+    pub(super) fn refuse_behind(&self, out: &Output, answer: Option<&SessionError>) {
+        let not_found = SessionError::not_found();
+        // To its client, each statement on such an id is alone.
+        let answer = answer.or_else(|| self.id.is_auto_commit().then_some(&not_found));
+        self.refuse(|waiting| {
+            if let Some(error) = answer {
+                for _ in waiting {
+                    out.write(self.id.wire, Metadata::Full, |encoder| put_error(encoder, error));
+                }
+            }
+            out.pass_on();
+        });
+    }
+
     /// Cancels requests that are older than `timeout`. Returns the time until the next one is.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
         let (late, next) = lock(&self.mail).check_deadline(now, timeout);
         if late {
             // The next request may run by now. It is not late, so the mailbox checks again.
-            let cancel = |mail: &mut Mailbox<_>| mail.cancel_late(now, timeout);
+            let cancel = |mail: &mut Mailbox<_>| mail.cancel_late(now, timeout, self.is_answered());
             let _ = self.cancel_by(CancelReason::Deadline, cancel);
         }
         next
@@ -283,6 +308,21 @@ impl SessionShared {
         guard(self.conn.group(), "drop", || drop(before));
     }
 
+    /// Class of the next run of the session.
+    pub(super) fn run_class(&self) -> Class {
+        let may_hold_locks = self.outcomes.load(Ordering::Relaxed) > 0;
+        if may_hold_locks { self.class().or(Class::InProgress) } else { self.class() }
+    }
+
+    /// Called before the outcome of a deferred request is set.
+    pub(super) fn note_outcome(&self) {
+        self.outcomes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_outcome_taken(&self) {
+        self.outcomes.fetch_sub(1, Ordering::Relaxed);
+    }
+
     pub(super) fn set_class(&self, class: Class) {
         let before = Class::from_u8(self.class.swap(class as u8, Ordering::Relaxed));
         self.conn.note_class(before, class);
@@ -316,6 +356,9 @@ impl SessionShared {
             conn.count(crate::stats::Counter::WritersCut);
         }
         conn.group().usage().waiting_writers_changed(true);
+        // The handler may hold locks, so what its client sends must be read even if all ordinary
+        // threads wait for them.
+        conn.note_urgent(true);
         let go_on = stall::run_as(Wait::Network, || {
             let mut mail = lock(&self.mail);
             loop {
@@ -332,6 +375,7 @@ impl SessionShared {
                 mail = self.changed.wait(&self.mail, mail);
             }
         });
+        conn.note_urgent(false);
         conn.group().usage().waiting_writers_changed(false);
         writers.leave(group, &self.waiting());
         lock(&self.mail).handler_waits = false;

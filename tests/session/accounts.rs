@@ -6,11 +6,11 @@ use epoll_group::codec::message::ClientMessage;
 use epoll_group::session::AccountLimits;
 use epoll_group::stats::Counter;
 use epoll_group::status::Status;
-use lab::engine::{Fixture, PASSWORD, config};
+use lab::engine::{Fixture, PASSWORD, config, finish_with};
 use lab::xrpc::reply::Failure;
 use lab::xrpc::request::query;
 use lab::xrpc::{AUTO, Client};
-use lab::{LONG, Peer, eventually};
+use lab::{LONG, Peer, eventually, often};
 
 /// A server whose accounts have these limits.
 fn server(limits: AccountLimits) -> Fixture {
@@ -58,6 +58,18 @@ fn accounts_are_on_the_status_page() {
     peer.send(b"GET / HTTP/1.0\r\n\r\n");
     let text = String::from_utf8(peer.receive_to_finish()).expect("text");
     assert!(text.contains("<th scope=\"row\">root<td>1<td>2<td>0<td>0\n"), "{text}");
+}
+
+#[test]
+fn an_answered_deferred_request_has_given_its_place_back() {
+    let server = server(AccountLimits::default().max_requests(1));
+    let mut client = server.client_with_sessions([1]);
+    for _ in 0..often(500) {
+        let ticket = client.send_sql(1, query("defer a"));
+        assert!(finish_with(server.control.take_one_deferred("a"), "done"));
+        assert_eq!(client.reply_to(ticket).one().text(), Some("done"));
+        assert_eq!(used(&server).2, 0);
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use lab::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
 use lab::threads::threads;
 use lab::xrpc::request::query;
 use lab::xrpc::{AUTO, Client};
-use lab::{LONG, eventually};
+use lab::{LONG, eventually, often};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
@@ -210,7 +210,7 @@ fn finishing_races_with_killing_and_one_of_them_answers() {
         to_finish.into_iter().map(|one| u64::from(finish_with(one, "done"))).sum()
     });
     let (mut finished, mut killed): (u64, u64) = (0, 0);
-    let (began, least) = (Instant::now(), u64::from(lab::often(500)));
+    let (began, least) = (Instant::now(), u64::from(often(500)));
     // Goes on until each of the two has won at least once.
     while finished + killed < least || finished == 0 || killed == 0 {
         assert!(began.elapsed() < LONG, "{finished} finished, {killed} killed");
@@ -564,5 +564,19 @@ fn a_source_that_waits_for_credit_says_so_once() {
         client.offer(2, 1000);
         assert_eq!(client.reply_to(ticket).good().token_done, 1);
         client.reply(2).one();
+    }
+}
+
+#[test]
+fn a_request_behind_a_fatal_deferred_answer_is_answered() {
+    let server = Fixture::start(config());
+    let mut client = server.client();
+    for session in 1..=often(500).into() {
+        client.new_session(session).good();
+        let ticket = client.send_sql(session, query("defer a"));
+        let deferred = server.control.take_one_deferred("a");
+        assert!(deferred.finish(|_| Err(SessionError::fatal(1234, b"42000", "over"))));
+        assert_eq!(client.reply_to(ticket).failure().code, 1234);
+        assert_eq!(client.execute(session, "one").failure().text, "Session not found.");
     }
 }

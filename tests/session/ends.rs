@@ -496,3 +496,23 @@ fn a_drain_refuses_a_second_statement_for_a_session_of_one_statement() {
     assert_eq!(client.reply_to(late).error.map(|error| error.code), Some(1053));
     drain.join().expect("drained");
 }
+
+#[test]
+fn a_fatal_error_of_a_statement_on_its_own_answers_those_behind_it_too() {
+    let server = Fixture::start(config());
+    let mut client = server.client();
+    let [first, fatal, behind, last] = ["gate a", "fatal 1234", "one", "one"].map(|sql| {
+        let ticket = client.send_sql(AUTO | 9, query(sql));
+        server.control.wait_at("a", 1);
+        ticket
+    });
+    // They are queued.
+    client.probe();
+    server.control.open("a");
+    client.reply_to(first).one();
+    assert_eq!(client.reply_to(fatal).failure().code, 1234);
+    for ticket in [behind, last] {
+        assert_eq!(client.reply_to(ticket).failure().text, "Session not found.");
+    }
+    client.execute(AUTO | 9, "one").one();
+}

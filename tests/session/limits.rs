@@ -13,7 +13,7 @@ use lab::child::in_child;
 use lab::engine::{Counts, Fixture, config, finish_with};
 use lab::xrpc::request::{query, timestamps};
 use lab::xrpc::{Asked, Client};
-use lab::{LONG, eventually};
+use lab::{LONG, eventually, often};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
@@ -315,8 +315,18 @@ fn ten_thousand_sessions_on_a_connection_are_limited_and_not_fatal() {
     assert_eq!(server.stats().sessions, 4096);
     client.execute(4000, "one").one();
     client.close(4000).good();
-    eventually(LONG, || server.stats().sessions == 4095);
-    client.new_session(10_001);
+    client.new_session(10_001).good();
+}
+
+#[test]
+fn a_session_gives_its_place_back_before_its_client_learns_that_it_is_closed() {
+    let server = Fixture::start(config().max_sessions_per_connection(1));
+    let mut client = server.client();
+    for session in 1..=often(2_000).into() {
+        client.new_session(session).good();
+        client.close(session).good();
+    }
+    assert_eq!(server.stats().sessions, 0);
 }
 
 #[test]

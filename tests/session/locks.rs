@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::net::Address;
 use epoll_group::stats::Counter;
 use epoll_group::{Class, Config};
-use lab::engine::{Fixture, PASSWORD, config};
+use lab::engine::{Fixture, PASSWORD, config, finish_with};
 use lab::xrpc::request::{login_continue, query};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually, often};
@@ -110,6 +111,69 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
         }
         assert!(server.count(Counter::Stalls) >= 2, "two waited at once:\n{}", server.stats());
     }
+}
+
+/// Sends statements that wait for the row lock, until all ordinary threads wait, of which `threads` are
+/// free. Returns their client.
+fn crowd_of_waiters(server: &Fixture, threads: u64) -> Client {
+    let mut others = server.client_with_sessions(2..12);
+    for session in 2..12 {
+        others.send_sql(session, query("lock"));
+        others.send_sql(session, query("unlock"));
+    }
+    eventually(LONG, || waiting(server) >= threads);
+    others
+}
+
+/// Unlocks, and then each of the others gets its turn.
+fn unlock_for_all(holder: &mut Client, mut others: Client) {
+    holder.execute(1, "unlock").good();
+    for session in 2..12 {
+        others.reply(session).good();
+        others.reply(session).good();
+    }
+}
+
+#[test]
+fn a_request_that_holds_the_lock_gets_credit_when_all_others_wait() {
+    // The handler itself waits for credit on one of the two ordinary threads; a source waits without.
+    for (statement, threads) in [("locked source 100 1000", 2), ("locked rows 100 1000", 1)] {
+        let server = Fixture::start(two_workers(3));
+        let mut holder = server.client_with_sessions([1]);
+        holder.set_offers(None);
+        let ticket = holder.send_sql(1, StmtExecute { token: Some(1), ..query(statement) });
+        holder.wait_for(ticket, |reply| reply.token_done == 1);
+        let others = crowd_of_waiters(&server, threads);
+        holder.offer(1, 1_000);
+        assert_eq!(holder.reply_to(ticket).good().row_count, 100, "{statement}");
+        unlock_for_all(&mut holder, others);
+    }
+}
+
+#[test]
+fn the_kill_of_a_deferred_request_that_holds_the_lock_is_read_when_all_others_wait() {
+    let server = Fixture::start(two_workers(3));
+    let mut holder = server.client_with_sessions([1]);
+    let ticket = holder.send_sql(1, query("locked defer a"));
+    let _deferred = server.control.take_one_deferred("a");
+    let others = crowd_of_waiters(&server, 2);
+    holder.kill_query(1);
+    holder.reply_to(ticket).failure();
+    unlock_for_all(&mut holder, others);
+}
+
+#[test]
+fn a_session_whose_deferred_request_took_the_lock_goes_on_when_all_others_wait() {
+    let server = Fixture::start(two_workers(3));
+    let mut holder = server.client_with_sessions([1]);
+    let number = holder.execute(1, "number").one().integer().expect("a number") as u32;
+    let ticket = holder.send_sql(1, query("defer a"));
+    let deferred = server.control.take_one_deferred("a");
+    server.control.lock_for(number);
+    let others = crowd_of_waiters(&server, 2);
+    assert!(finish_with(deferred, "done"));
+    assert_eq!(holder.reply_to(ticket).one().text(), Some("done"));
+    unlock_for_all(&mut holder, others);
 }
 
 #[test]

@@ -84,6 +84,18 @@ fn a_cancel_means_the_oldest_unanswered_request_once() {
 }
 
 #[test]
+fn a_cancel_does_not_pass_over_a_request_that_has_its_error() {
+    let mut mailbox = mailbox(&[]);
+    let broken = SessionCommand::Broken(SessionError::unsupported("too long"));
+    mailbox.add(Queued::new(broken, 0, Instant::now()), || ());
+    mailbox.add(request(Instant::now()), || ());
+    assert_eq!(mailbox.cancel(CancelReason::Query, false), Cancelled::Nothing);
+    begin(&mut mailbox);
+    mailbox.end();
+    assert_eq!(mailbox.cancel(CancelReason::Query, false), Cancelled::Waiting);
+}
+
+#[test]
 fn the_end_of_a_session_cancels_whatever_runs() {
     let mut mailbox = mailbox(&[]);
     assert_eq!(mailbox.cancel(CancelReason::Session, false), Cancelled::Nothing);
@@ -101,8 +113,11 @@ fn requests_older_than_the_timeout_are_cancelled() {
     let now = start + 6 * SECOND;
     // The second of the three is late too, and waits.
     assert_eq!(mailbox.check_deadline(now, 5 * SECOND), (true, Some(SECOND)));
-    assert_eq!(mailbox.cancel_late(now - 2 * SECOND, 5 * SECOND), Cancelled::Nothing);
-    assert_eq!(mailbox.cancel_late(now, 5 * SECOND), Cancelled::Running);
+    let cancel_late =
+        |mailbox: &mut Mailbox<()>, now, answered| mailbox.cancel_late(now, 5 * SECOND, answered);
+    assert_eq!(cancel_late(&mut mailbox, now - 2 * SECOND, false), Cancelled::Nothing);
+    assert_eq!(cancel_late(&mut mailbox, now, true), Cancelled::Nothing);
+    assert_eq!(cancel_late(&mut mailbox, now, false), Cancelled::Running);
     assert_eq!(mailbox.check_deadline(now, 5 * SECOND), (false, Some(SECOND)));
     assert_eq!(mailbox.end(), Some(CancelReason::Deadline));
     assert_eq!(begin(&mut mailbox), Some(CancelReason::Deadline));

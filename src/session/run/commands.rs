@@ -57,8 +57,10 @@ impl<S: Service> Session<S> {
             SessionCommand::Broken(error) => Err(error),
             SessionCommand::File => Err(SessionError::unsupported("unsupported command")),
             SessionCommand::Close => {
-                // Locks of the session are free before its client learns of the end.
+                // Locks of the session are free, and another may be opened, before its client learns
+                // of the end.
                 self.close_service_session(body);
+                body.counted = None;
                 self.write(out, |encoder| encoder.ok(None));
                 self.close_after_final_message(body, out, Some(&SessionError::not_found()));
                 Ok(StepResult::Continue)
@@ -236,6 +238,12 @@ impl<S: Service> Session<S> {
             self.close_after_final_message(body, out, None);
             return StepResult::Continue;
         }
+        self.look_at_transaction(body);
+        self.end_command(body)
+    }
+
+    /// Sets the class of the session by what its service says.
+    pub(super) fn look_at_transaction(&self, body: &Body<S::Session>) {
         if let Some(session) = &body.session {
             let progress = guard(self.shared.conn.group(), "in_transaction", || {
                 self.served.service.in_transaction(session)
@@ -247,7 +255,6 @@ impl<S: Service> Session<S> {
                 self.shared.set_class(class);
             }
         }
-        self.end_command(body)
     }
 
     /// Ends the running command.
@@ -309,22 +316,15 @@ impl<S: Service> Session<S> {
         SessionError::panicked()
     }
 
-    /// Sends the final message, which is written already, and ends the session. Waiting requests
-    /// get `answer` each; without it the final message answers them all.
+    /// Sends the final message, which is written already, and ends the session. `answer`: see
+    /// [`refuse_behind`](super::SessionShared::refuse_behind).
     pub(super) fn close_after_final_message(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
         answer: Option<&SessionError>,
     ) {
-        self.shared.refuse(|waiting| {
-            if let Some(error) = answer {
-                for _ in waiting {
-                    self.write(out, |encoder| put_error(encoder, error));
-                }
-            }
-            out.pass_on();
-        });
+        self.shared.refuse_behind(out, answer);
         self.served.server_conn.forget(self.shared.id);
         self.shared.end();
         self.clean_up(body);

@@ -14,6 +14,7 @@
 //! pause N                 keeps its thread for so many µs
 //! defer NAME              finished by the test, or when the gate opens
 //! lock, unlock            the one row lock; its holder is in a transaction
+//! locked STATEMENT        takes the row lock, then runs the statement
 //! begin, commit           in a transaction without a lock
 //! fail N, fatal N         errors
 //! script NAME             runs the script that the test planted under that name
@@ -124,7 +125,7 @@ impl Service for Engine {
 
     fn in_transaction(&self, session: &Session) -> bool {
         session.spring("in_transaction");
-        session.in_transaction
+        session.in_transaction || self.control.is_locked_by(session.id.number())
     }
 
     fn cancelled(&self, session: &mut Session) {

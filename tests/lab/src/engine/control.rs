@@ -199,6 +199,15 @@ impl Control {
         }
     }
 
+    pub(super) fn is_locked_by(&self, session: u32) -> bool {
+        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) == Some(session)
+    }
+
+    /// Gives the free row lock to a session.
+    pub fn lock_for(&self, session: u32) {
+        assert!(self.lock(session, &AtomicBool::new(false)), "the row lock was not free");
+    }
+
     // The rest.
 
     pub(super) fn note_cancel(&self, reason: CancelReason) {

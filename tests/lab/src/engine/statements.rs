@@ -79,15 +79,14 @@ impl Session {
             "fail" => Err(SessionError::new(number() as u32, b"42000", "it failed")),
             "fatal" => Err(SessionError::fatal(number() as u32, b"42000", "it failed")),
             "begin" | "commit" => self.set_in_transaction(word == "begin"),
-            "lock" => {
-                if !self.control.lock(self.id.number(), &self.cancelled) {
-                    return Err(SessionError::interrupted());
-                }
-                self.set_in_transaction(true)
+            "lock" => self.lock(),
+            "locked" => {
+                self.lock()?;
+                self.statement(rest, reply)
             }
             "unlock" => {
                 self.control.unlock(self.id.number());
-                self.set_in_transaction(false)
+                Ok(())
             }
             "gate" | "gate-unannounced" => {
                 if !self.control.pass(rest, word == "gate", &self.cancelled) {
@@ -149,6 +148,11 @@ impl Session {
             _ if word.starts_with("defer") => self.deferring(word, rest, reply),
             _ => self.source(word, text, number(), number(), reply),
         }
+    }
+
+    fn lock(&self) -> Result<(), SessionError> {
+        let locked = self.control.lock(self.id.number(), &self.cancelled);
+        locked.then_some(()).ok_or_else(SessionError::interrupted)
     }
 
     /// Begins or ends a transaction.
