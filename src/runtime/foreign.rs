@@ -59,11 +59,10 @@ pub(super) fn register(
         Box::new(Watched(Arc::clone(&foreign)))
     };
     let token = group.prepare(source).ok_or_else(full)?;
-    if let Err(error) = group.watch(foreign.fd.as_fd(), interest, token) {
-        group.release(token);
-        return Err(error);
-    }
-    Ok(Registration { foreign })
+    // A drain may end the source from here on. If the watch fails, the drop of this ends it, once.
+    let registration = Registration { foreign };
+    group.watch(registration.foreign.fd.as_fd(), interest, token)?;
+    Ok(registration)
 }
 
 impl Drop for Registration {

@@ -1,5 +1,6 @@
 //! Tests that drive one worker, without its thread.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
@@ -9,6 +10,7 @@ use std::thread;
 
 use super::*;
 use crate::config::Config;
+use crate::runtime::source::OVER;
 use crate::runtime::watch::Woke;
 use crate::runtime::{Builder, Cost, Handle, Interest, Runtime, Work};
 use crate::sync::stall;
@@ -142,7 +144,7 @@ fn a_thread_that_waits_for_room_sleeps_while_tasks_without_a_place_are_taken() {
     let (runtime, worker) = alone();
     let group = &worker.group;
     let work = does(|| ());
-    for _ in 0..10_000 {
+    for _ in 0..2_000 {
         group.push_work(Arc::<Does<_>>::clone(&work));
     }
     while runtime.handle.spawn(|| ()).is_ok() {}
@@ -388,4 +390,26 @@ fn one_task_in_32_has_had_its_share_beside_ordinary_ones_without_end() {
         let spent = thirty_two.iter().filter(|what| **what == 's').count();
         assert_eq!(spent, 1, "{ran:?}");
     }
+}
+
+#[test]
+fn a_registration_that_fails_while_a_drain_ends_it_releases_its_slot_once() {
+    let (runtime, mut worker) = alone();
+    let group = Arc::clone(&worker.group);
+    thread::scope(|scope| {
+        let registers = scope.spawn(|| {
+            for _ in 0..2_000 {
+                let file = File::open("/proc/self/exe").expect("a regular file");
+                let refused = runtime.handle.register(file, Interest::READABLE, |_, _| ());
+                assert!(refused.is_err(), "epoll takes no regular file");
+            }
+        });
+        while !registers.is_finished() {
+            group.notify_all(OVER);
+            worker.run_tasks();
+        }
+    });
+    worker.run_tasks();
+    let stats = runtime.stats();
+    assert_eq!(stats.slots_allocated, stats.slots_free);
 }
