@@ -59,8 +59,11 @@ pub(super) fn register(
         Box::new(Watched(Arc::clone(&foreign)))
     };
     let token = group.prepare(source).ok_or_else(full)?;
-    // A drain may end the source from here on. If the watch fails, the drop of this ends it, once.
+    // From here on a drain may end the source. At an error, the drop of this ends it, once.
     let registration = Registration { foreign };
+    if group.is_draining() {
+        return Err(io::Error::other("the runtime drains"));
+    }
     group.watch(registration.foreign.fd.as_fd(), interest, token)?;
     Ok(registration)
 }

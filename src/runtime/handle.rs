@@ -162,9 +162,6 @@ impl Handle {
         interest: Interest,
         code: impl FnMut(BorrowedFd<'_>, Readiness) + Send + 'static,
     ) -> io::Result<Registration> {
-        if self.usage().is_draining() {
-            return Err(io::Error::other("the runtime drains"));
-        }
         foreign::register(self.group_here(), self.class, fd.into(), interest, Box::new(code))
     }
 

@@ -4,7 +4,7 @@ mod outgoing;
 
 use std::cell::Cell;
 use std::io::{Read, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -266,6 +266,29 @@ fn a_drain_with_no_time_returns_and_says_what_it_cut() {
     // A handler may be reported as stuck, because it sleeps when the drain begins.
     assert!(report.took < LONG / 6, "{report}");
     assert!(handle.spawn(|| ()).is_err());
+}
+
+/// Descriptor whose runtime drains while it is being registered.
+struct DrainsFirst(Runtime, UnixStream);
+
+impl From<DrainsFirst> for OwnedFd {
+    fn from(DrainsFirst(runtime, socket): DrainsFirst) -> Self {
+        assert_clean(&runtime.drain(LONG));
+        socket.into()
+    }
+}
+
+#[test]
+fn a_descriptor_that_is_registered_beside_a_drain_is_refused_and_closed() {
+    let runtime = workers(1);
+    let handle = runtime.handle();
+    let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+    let code = |_: BorrowedFd<'_>, _| unreachable!("refused");
+    let refused = handle.register(DrainsFirst(runtime, ours), Interest::READABLE, code);
+    assert_eq!(refused.expect_err("a drain").to_string(), "the runtime drains");
+    assert_eq!(theirs.read(&mut [0]).expect("the end"), 0);
+    let stats = handle.stats();
+    assert_eq!(stats.slots_allocated, stats.slots_free);
 }
 
 /// Puts a runtime where a handler, task or timer of its own can take it out and end it.
