@@ -22,18 +22,18 @@ pub(super) struct Sharing {
     next_trial: Instant,
 }
 
-/// Batches that a worker has waited for since it last judged.
+/// Batches that a worker has waited for since it last judged. On one CPU it never judges.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
-    all: u32,
-    long: u32,
+    all: u64,
+    long: u64,
 }
 
 impl Batches {
     /// Notes a batch. `is_long` tells that it takes longer than to wake another worker.
     pub(super) fn note(&mut self, is_long: bool) {
         self.all += 1;
-        self.long += u32::from(is_long);
+        self.long += u64::from(is_long);
     }
 
     const fn are_long(&self) -> bool {
@@ -137,6 +137,14 @@ mod tests {
     #[test]
     fn short_batches_are_not_shared() {
         assert_eq!(shared(2.0, false), 0);
+    }
+
+    #[test]
+    fn batches_that_are_never_judged_do_not_overflow() {
+        let most = u32::MAX.into();
+        let mut batches = Batches { all: most, long: most };
+        batches.note(true);
+        assert!(batches.are_long());
     }
 
     #[test]
