@@ -34,7 +34,8 @@ impl Builder {
         self
     }
 
-    /// Prefix of thread names. The default is `eg`: worker 3 of group 0 is `eg-0-3`.
+    /// Prefix of thread names, without zero bytes. The default is `eg`: worker 3 of group 0 is
+    /// `eg-0-3`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -59,10 +60,14 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// A tunable is out of its range, or the system refused descriptors or threads. Threads that
-    /// were started are stopped again.
+    /// A tunable is out of its range, the name has a zero byte, or the system refused descriptors or
+    /// threads. Threads that were started are stopped again.
     pub fn start(self) -> Result<Runtime, StartError> {
         self.config.validate().map_err(StartError::Config)?;
+        if let Some(name) = self.name.as_ref().filter(|name| name.contains('\0')) {
+            let allowed = "names without zero bytes".into();
+            return Err(StartError::Config(ConfigError::out_of_range("name", name, allowed)));
+        }
         // If a sandbox forbids the query, the threads run where the kernel puts them.
         let machine = Binding::machine(&self.config).ok();
         let (runtime, watchdog) = self.assemble(machine)?;
@@ -156,7 +161,7 @@ impl fmt::Debug for Builder {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A tunable is out of its range.
+    /// A tunable is out of its range, or the [`name`](Builder::name) has a zero byte.
     Config(ConfigError),
     /// The system refused descriptors for a group.
     Descriptors {

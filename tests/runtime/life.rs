@@ -28,6 +28,15 @@ fn a_value_out_of_its_range_is_named_and_nothing_starts() {
 }
 
 #[test]
+fn a_name_with_a_zero_byte_is_refused() {
+    let error = Runtime::builder().name("a\0b").start().expect_err("no thread has such a name");
+    let expected = r#"configuration: name "a\0b" is outside names without zero bytes"#;
+    assert_eq!(error.to_string(), expected);
+    let StartError::Config(error) = error else { panic!("{error:?}") };
+    assert_eq!((error.field, error.value.as_str()), ("name", r#""a\0b""#));
+}
+
+#[test]
 fn threads_have_names_and_each_calls_its_hooks_once() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let (started, stopped) = (Arc::clone(&calls), Arc::clone(&calls));
