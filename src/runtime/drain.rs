@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
+use super::schedule::Schedule;
 use super::source::{CUT, DRAIN, OVER};
 use super::task::serves;
 use super::usage::Origin;
@@ -101,8 +102,9 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let serves = if on_worker { serves() } else { None };
     let served = usize::from(serves.is_some());
 
-    // 1. From now on `spawn` refuses closures, and accepted connections are asked to finish.
+    // 1. From now on `spawn` refuses closures, and `spawn_wait` no longer waits for room.
     usage.start_draining();
+    shared.groups.iter().for_each(|group| group.room.look_again());
     // 2. All sources are notified. Listeners empty their backlog and close, accepted connections
     //    finish. Outgoing connections ignore it: requests in progress may wait for their answers.
     notify(shared, DRAIN);
@@ -130,11 +132,11 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     // 5. The threads finish the queued tasks and leave.
     for group in &shared.groups {
         group.end_spawning();
-        group.stop(LEAVE_WHEN_EMPTY);
+        group.stop_workers(LEAVE_WHEN_EMPTY);
     }
     threads.exits.wait(own, cut_deadline);
     for group in &shared.groups {
-        group.stop(LEAVE_NOW);
+        group.stop_workers(LEAVE_NOW);
     }
     threads.close();
     threads.exits.wait(own, clock::now() + GRACE);

@@ -12,11 +12,6 @@ use super::task::{Task, guard};
 use crate::sys::clock;
 
 impl Group {
-    pub(super) fn stop(&self, how: u8) {
-        self.stop_workers(how);
-        self.room.look_again();
-    }
-
     /// Handles the tasks that are left when the workers leave. Registered sources end, and contexts
     /// without references are reclaimed. All other queued tasks are dropped.
     pub(super) fn sweep(&self) {

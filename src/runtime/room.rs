@@ -35,7 +35,7 @@ impl Room {
         }
     }
 
-    /// Wakes all waiters to check again, also for the end of the group.
+    /// Wakes all waiters to check again, also when a drain begins.
     pub(super) fn look_again(&self) {
         // A thread that has checked and does not sleep yet holds the lock.
         mutant!(drop(lock(&self.lock)), RoomWithoutLock => ());
@@ -46,7 +46,7 @@ impl Room {
 
 #[cfg(all(test, loom))]
 mod model {
-    //! Threads wait at a full queue while others pop tasks or end the group. A forgotten waiter
+    //! Threads wait at a full queue while others pop tasks or begin a drain. A forgotten waiter
     //! waits without end, which loom reports as a deadlock. Left out: run_queues (all waiters are
     //! woken).
 

@@ -252,6 +252,34 @@ fn what_spawn_accepted_runs_though_a_drain_begins() {
 }
 
 #[test]
+fn a_wait_for_room_ends_when_the_drain_begins() {
+    let gate = Gate::default();
+    let inside = gate.clone();
+    let block = move |conn: &Connection, input: &mut Input<'_>| {
+        inside.pass();
+        echo(conn, input)
+    };
+    let config = config().epoll_threads_per_group(1).max_threads(2);
+    let server = Server::start(Kind::Tcp, config, Bytes::new(block));
+    let mut peer = server.peer();
+    peer.send(REQUEST);
+    gate.wait_for(1);
+    let handle = server.runtime.handle();
+    while handle.spawn(|| ()).is_ok() {}
+    // A worker of another runtime waits for room, so its statistics show that it does.
+    let other = workers(1);
+    let (tell, told) = mpsc::channel();
+    let waits = move || tell.send(handle.spawn_wait(|| ())).expect("waited for");
+    other.handle().spawn(waits).expect("room");
+    eventually(LONG, || other.stats().stalled_threads == 1);
+    let drain = thread::spawn(move || server.runtime.drain(LONG));
+    let refused = told.recv().expect("no panic").expect_err("a drain");
+    assert_eq!((refused.is_full(), gate.held()), (false, 1), "the handler is still inside");
+    gate.open();
+    assert_clean(&drain.join().expect("no panic"));
+}
+
+#[test]
 fn a_drain_with_no_time_returns_and_says_what_it_cut() {
     let seen = Arc::new(AtomicUsize::new(0));
     let protocol = Bytes::new(answer_after(Duration::from_millis(50), Arc::clone(&seen)));
