@@ -45,7 +45,7 @@ pub(super) enum SessionCommand {
     Savepoint(AutoSp),
     ExpectOpen(expect::Open),
     ExpectClose,
-    /// Message beyond the limits of the codec.
+    /// Request that was refused before its turn: beyond a limit, or in a drain.
     Broken(SessionError),
     /// Transfer of files, which is not supported.
     File,
@@ -267,7 +267,7 @@ impl<H> Mailbox<H> {
                 queued.cancelled = Some(reason);
                 return Cancelled::Waiting;
             }
-            // A request that was cancelled before, or is beyond the limits of the codec, has its error.
+            // A request that was cancelled or refused before has its error.
             if queued.is_request() || matches!(queued.command, SessionCommand::Broken(_)) {
                 break;
             }

@@ -284,12 +284,9 @@ impl Deferred {
                 Outcome::Fed(state, None) => feed(state, out, &mut panicked),
                 outcome => outcome,
             };
-            if let Outcome::Ended(result) = &outcome {
-                // The client may answer before a worker ends the request.
+            if matches!(outcome, Outcome::Ended(_)) {
+                // The client may send its next request before a worker ends this one.
                 drop(shared.mail(|mail| mail.take_place()));
-                if result.as_ref().is_err_and(SessionError::is_fatal) {
-                    shared.refuse_behind(out, None);
-                }
             }
             outcome
         });
@@ -319,7 +316,7 @@ fn feed(
         Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
         Err(error) => {
             let error = state.shared.reason(error);
-            Outcome::Ended(state.finish(out, Err(error)))
+            state.end(out, Err(error))
         }
     }
 }

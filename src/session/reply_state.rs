@@ -343,12 +343,24 @@ impl ReplyState {
             (Ok(()), Some(deferral)) => Outcome::Deferred(deferral, None),
             (Err(error), Some(deferral)) => match deferral.claim() {
                 // The holder of the deferred handle comes too late.
-                Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
+                Some(state) => state.end(out, Err(error)),
                 // It has answered or is answering, and that answer counts.
                 None => Outcome::Deferred(deferral, Some(error).filter(SessionError::is_fatal)),
             },
             (Ok(()), None) if self.feed.is_some() => Outcome::Fed(self, None),
-            (result, None) => Outcome::Ended(self.finish(out, result)),
+            (result, None) => self.end(out, result),
+        }
+    }
+
+    /// Writes the end of a reply, unless the session ends with it.
+    pub(super) fn end(
+        mut self: Box<Self>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Outcome {
+        match result {
+            Err(error) if error.is_fatal() => Outcome::Failed(self, error),
+            result => Outcome::Ended(self.finish(out, result)),
         }
     }
 
@@ -385,6 +397,9 @@ pub(super) struct Deferral {
 pub(super) enum Outcome {
     /// The request was answered completely.
     Ended(Result<(), SessionError>),
+    /// The request failed with a fatal error, which the worker of the session writes. It closes the
+    /// mailbox with it, so the client gets an answer to each later request.
+    Failed(Box<ReplyState>, SessionError),
     /// The rest of the reply comes from a feed, which waits for a condition or not.
     Fed(Box<ReplyState>, Option<Blocked>),
     /// The request was deferred. Beside it the error of the handler, if it ends the session after the
@@ -422,7 +437,7 @@ impl Drop for Deferral {
         // The session has ended, so it does not take the rest of the answer, which is a foreign value.
         let rest = match self.take_outcome() {
             Some(Outcome::Deferred(again, _)) => again.claim(),
-            Some(Outcome::Fed(state, _)) => Some(state),
+            Some(Outcome::Fed(state, _) | Outcome::Failed(state, _)) => Some(state),
             _ => None,
         };
         if let Some(state) = rest {

@@ -66,7 +66,7 @@ impl Drop for Counted {
 
 /// Data that only the worker which runs the session may use.
 struct Body<T> {
-    /// Present until the client learns that the session is closed.
+    /// Dropped with the session, or before its client learns that it is closed.
     counted: Option<Counted>,
     /// Set from the opening to the end of the session.
     session: Option<T>,
@@ -271,6 +271,10 @@ impl<S: Service> Session<S> {
     fn apply(&self, body: &mut Body<S::Session>, out: &Output, outcome: Outcome) -> StepResult {
         body.unfinished = match outcome {
             Outcome::Ended(result) => return self.ended(body, out, result),
+            Outcome::Failed(mut state, error) => {
+                let result = state.finish(out, Err(error));
+                return self.ended(body, out, result);
+            }
             Outcome::Fed(state, blocked) => Unfinished::Fed(state, blocked),
             Outcome::Deferred(again, fatal) => Unfinished::Deferred(again, fatal),
         };
@@ -294,7 +298,7 @@ impl<S: Service> Session<S> {
                 self.close_after_final_message(body, out, None);
                 StepResult::Continue
             }
-            Outcome::Fed(mut state, _) => {
+            Outcome::Fed(mut state, _) | Outcome::Failed(mut state, _) => {
                 let result = state.finish(out, Err(fatal));
                 self.ended(body, out, result)
             }
@@ -380,7 +384,7 @@ impl<S: Service> Work for Session<S> {
     }
 
     fn class(&self) -> Class {
-        self.shared.run_class()
+        self.shared.class()
     }
 
     fn cost(&self) -> &Cost {
@@ -390,7 +394,9 @@ impl<S: Service> Work for Session<S> {
 
 impl<S: Service> Wakeable for Session<S> {
     fn wake(self: Arc<Self>) {
-        if self.becomes_runnable() {
+        // A session that was queued before it had an outcome may be among ordinary work, for which no
+        // thread is left. The other run finds nothing to do.
+        if self.becomes_runnable() || self.shared.has_outcome() && self.runner.is_queued() {
             self.queue();
         }
     }
@@ -403,6 +409,7 @@ impl<S: Service> Drop for Session<S> {
             self.drop_unfinished(&mut body);
             self.close_service_session(&mut body);
         }
-        self.shared.conn.group().note_urgent(self.shared.class(), Class::Ordinary);
+        let conn = &self.shared.conn;
+        conn.group().note_urgent(conn.class, Class::Ordinary);
     }
 }

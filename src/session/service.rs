@@ -94,9 +94,9 @@ pub trait Service: Send + Sync + 'static {
     ) -> Result<(), SessionError>;
 
     /// Returns true if the session may hold locks that others wait for. Called after each request, and
-    /// after a handler that leaves the rest of its answer to a source, a relay or another thread. The
-    /// rest and the next requests of such a session go first, and get a thread even if all ordinary
-    /// threads wait.
+    /// after a handler that leaves the rest of its answer to another thread, a source or a relay. For a
+    /// source or relay it says whether the rest may take locks too. The rest and the next requests of
+    /// such a session go first, and get a thread even if all ordinary threads wait.
     fn in_transaction(&self, session: &Self::Session) -> bool {
         let _ = session;
         false

@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::conn_shared::ConnShared;
 use super::credit::Credit;
-use super::error::{CancelReason, SessionError, put_error};
+use super::error::{CancelReason, SessionError};
 use super::mailbox::{Cancelled, Mailbox, NotQueued, Queued, Settled};
-use super::output::Output;
 use super::signal::Signal;
 use super::writers::WaitsForRoom;
-use crate::codec::encoder::Metadata;
 use crate::net::Hold;
 use crate::runtime::{Class, guard};
 use crate::sync::shim::lock;
@@ -37,10 +35,11 @@ pub(super) struct SessionShared {
     /// Set when the end of the answer is written. The client may have received it, so a kill that
     /// arrives later is meant for the next request.
     answered: AtomicBool,
-    /// A [`Class`]. Written by the worker that runs the session.
+    /// A [`Class`] by what the service said last. Written by the worker that runs the session.
     class: AtomicU8,
-    /// Number of answers of deferred requests that no worker has looked at. Until then the service
-    /// cannot say if the session holds locks.
+    /// Number of outcomes of deferred requests that no worker has looked at. Until then the service
+    /// cannot say if the session holds locks. A session that has ended leaves them, and its clean-up is
+    /// urgent anyway.
     outcomes: AtomicU32,
     mail: Mutex<Mailbox<Hold>>,
     /// Set while the session is in the connection's list of sessions that wait for room.
@@ -198,28 +197,15 @@ impl SessionShared {
     /// reports the end of the session earlier.
     pub(super) fn refuse(&self, say: impl FnOnce(&VecDeque<Queued>)) {
         let mut mail = lock(&self.mail);
-        let (queue, reader_waits, hold) = mail.close();
+        let (mut queue, reader_waits, hold) = mail.close();
+        for queued in &mut queue {
+            queued.place = None;
+            self.conn.release(queued.bytes);
+        }
         say(&queue);
         drop(mail);
         self.resume_if(reader_waits);
         drop(hold);
-        queue.iter().for_each(|queued| self.conn.release(queued.bytes));
-    }
-
-    /// Closes the mailbox and sends what is written, the final message of the session at its end. Waiting
-    /// requests get `answer` each; without it the final message answers them all.
-    pub(super) fn refuse_behind(&self, out: &Output, answer: Option<&SessionError>) {
-        let not_found = SessionError::not_found();
-        // To its client, each statement on such an id is alone.
-        let answer = answer.or_else(|| self.id.is_auto_commit().then_some(&not_found));
-        self.refuse(|waiting| {
-            if let Some(error) = answer {
-                for _ in waiting {
-                    out.write(self.id.wire, Metadata::Full, |encoder| put_error(encoder, error));
-                }
-            }
-            out.pass_on();
-        });
     }
 
     /// Cancels requests that are older than `timeout`. Returns the time until the next one is.
@@ -233,8 +219,15 @@ impl SessionShared {
         next
     }
 
+    /// Class of the next run of the session.
     pub(super) fn class(&self) -> Class {
-        Class::from_u8(self.class.load(Ordering::Relaxed))
+        let class = Class::from_u8(self.class.load(Ordering::Relaxed));
+        if self.has_outcome() { class.or(Class::InProgress) } else { class }
+    }
+
+    /// Returns true if a deferred request has an outcome that no worker has looked at.
+    pub(super) fn has_outcome(&self) -> bool {
+        self.outcomes.load(Ordering::Relaxed) > 0
     }
 
     // ---- called by the worker that runs the session ----
@@ -308,12 +301,6 @@ impl SessionShared {
         guard(self.conn.group(), "drop", || drop(before));
     }
 
-    /// Class of the next run of the session.
-    pub(super) fn run_class(&self) -> Class {
-        let may_hold_locks = self.outcomes.load(Ordering::Relaxed) > 0;
-        if may_hold_locks { self.class().or(Class::InProgress) } else { self.class() }
-    }
-
     /// Called before the outcome of a deferred request is set.
     pub(super) fn note_outcome(&self) {
         self.outcomes.fetch_add(1, Ordering::Relaxed);
@@ -324,8 +311,11 @@ impl SessionShared {
     }
 
     pub(super) fn set_class(&self, class: Class) {
-        let before = Class::from_u8(self.class.swap(class as u8, Ordering::Relaxed));
-        self.conn.note_class(before, class);
+        let before = Class::from_u8(self.class.load(Ordering::Relaxed));
+        if class != before {
+            self.class.store(class as u8, Ordering::Relaxed);
+            self.conn.note_class(before, class);
+        }
     }
 
     fn waiting(self: &Arc<Self>) -> Weak<dyn WaitsForRoom> {

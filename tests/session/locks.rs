@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::net::Address;
 use epoll_group::stats::Counter;
@@ -174,6 +175,33 @@ fn a_session_whose_deferred_request_took_the_lock_goes_on_when_all_others_wait()
     assert!(finish_with(deferred, "done"));
     assert_eq!(holder.reply_to(ticket).one().text(), Some("done"));
     unlock_for_all(&mut holder, others);
+}
+
+#[test]
+fn a_session_that_was_queued_before_its_deferred_answer_goes_on_when_all_others_wait() {
+    let server = Fixture::start(two_workers(3));
+    let mut client = server.client_with_sessions(1..12);
+    let number = client.execute(1, "number").one().integer().expect("a number") as u32;
+    let deferred_ticket = client.send_sql(1, query("defer a"));
+    let deferred = server.control.take_one_deferred("a");
+    server.control.lock_for(number);
+    let statement = |sql: &str| ClientMessage::ExecSql(query(sql));
+    for session in 2..12 {
+        client.queue(session, &statement("lock"));
+        client.queue(session, &statement("unlock"));
+    }
+    // It makes the session runnable behind those that take all threads.
+    let behind = client.queue(1, &statement("echo behind")).expect("a request");
+    client.flush();
+    eventually(LONG, || waiting(&server) >= 2);
+    assert!(finish_with(deferred, "done"));
+    assert_eq!(client.reply_to(deferred_ticket).one().text(), Some("done"));
+    assert_eq!(client.reply_to(behind).one().text(), Some("behind"));
+    client.execute(1, "unlock").good();
+    for session in 2..12 {
+        client.reply(session).good();
+        client.reply(session).good();
+    }
 }
 
 #[test]

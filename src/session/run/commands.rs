@@ -251,9 +251,7 @@ impl<S: Service> Session<S> {
             let outside = self.shared.conn.class;
             let class =
                 if progress == Some(true) { outside.or(Class::InProgress) } else { outside };
-            if class != self.shared.class() {
-                self.shared.set_class(class);
-            }
+            self.shared.set_class(class);
         }
     }
 
@@ -316,15 +314,27 @@ impl<S: Service> Session<S> {
         SessionError::panicked()
     }
 
-    /// Sends the final message, which is written already, and ends the session. `answer`: see
-    /// [`refuse_behind`](super::SessionShared::refuse_behind).
+    /// Sends the final message, which is written already, and ends the session. Waiting requests
+    /// get `answer` each; without it the final message answers them all.
     pub(super) fn close_after_final_message(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
         answer: Option<&SessionError>,
     ) {
-        self.shared.refuse_behind(out, answer);
+        let not_found = SessionError::not_found();
+        // To its client, each statement on such an id is alone.
+        let answer = answer.or_else(|| self.shared.id.is_auto_commit().then_some(&not_found));
+        // The client may send its next request as soon as it has its answer.
+        drop(self.shared.mail(|mail| mail.take_place()));
+        self.shared.refuse(|waiting| {
+            if let Some(error) = answer {
+                for _ in waiting {
+                    self.write(out, |encoder| put_error(encoder, error));
+                }
+            }
+            out.pass_on();
+        });
         self.served.server_conn.forget(self.shared.id);
         self.shared.end();
         self.clean_up(body);
