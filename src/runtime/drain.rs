@@ -27,8 +27,8 @@ pub struct DrainReport {
     /// Connections that were cut at the deadline: with requests or replies unfinished, or because no
     /// worker was free to end them.
     pub cut: u64,
-    /// Names of threads that were still inside a handler, or the destructor of a thread-local. Such
-    /// a thread ends when the handler or destructor does.
+    /// Names of threads that were still inside a handler or a destructor. Such a thread ends when the
+    /// handler or destructor does.
     pub stuck: Vec<String>,
     /// Duration of the drain.
     pub took: Duration,
@@ -65,14 +65,14 @@ impl Exits {
         Exit { exits: Arc::clone(self), left: Arc::clone(left) }
     }
 
-    fn are_left_by_all_but(&self, but: usize) -> bool {
-        self.alive.load(Ordering::Acquire) <= but
+    fn alive(&self) -> usize {
+        self.alive.load(Ordering::Acquire)
     }
 
     /// Waits until no more than `but` threads are alive.
     pub(super) fn wait(&self, but: usize, deadline: Instant) {
         let left = deadline.saturating_duration_since(clock::now());
-        let too_many = |_: &mut ()| self.alive.load(Ordering::Acquire) > but;
+        let too_many = |_: &mut ()| self.alive() > but;
         let _ = wait_while(&self.changed, lock(&self.lock), Some(left), too_many);
     }
 }
@@ -89,6 +89,8 @@ impl Drop for Exit {
 
 /// Time after the deadline in which connections are cut and threads leave.
 const GRACE: Duration = Duration::from_millis(100);
+/// Time in which one more thread of a group starts, ends what stuck threads cannot, and leaves.
+const LEAVING: Duration = Duration::from_secs(1);
 
 pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let began = clock::now();
@@ -141,18 +143,22 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     threads.close();
     threads.exits.wait(own, clock::now() + GRACE);
     // The threads that are left wait in handlers. They may wait to learn that their connections
-    // end, and no free worker has notified them.
-    if !threads.exits.are_left_by_all_but(own) {
-        notify(shared, CUT);
-        shared.groups.iter().for_each(|group| group.sweep());
+    // end, and no free worker has notified them. Other threads do, because code of the user may wait
+    // for a lock that a stuck handler holds.
+    let left = threads.exits.alive();
+    if left > own {
+        let with_workers = shared.groups.iter().filter(|group| !group.end.is_over());
+        with_workers.for_each(|group| threads.start_leaving(group));
+        threads.exits.wait(left, clock::now() + LEAVING);
         threads.exits.wait(own, clock::now() + GRACE);
     }
     // 6. The watchdog ends last. Threads that left are joined, the others are named.
     shared.watch.stop();
     threads.join_watchdog();
     let stuck = threads.join_all();
-    for group in &shared.groups {
-        group.end_timers();
+    if stuck.is_empty() {
+        // The last worker of each group has ended them, unless it is the caller or there was none.
+        shared.groups.iter().for_each(|group| group.end_timers());
     }
 
     // Connections that no worker closed any more. They are not among the closed ones below.

@@ -166,8 +166,8 @@ impl Runtime {
     /// 2. When no accepted connection is left, the outgoing ones are drained. Each is closed as
     ///    soon as no request [holds](crate::net::Connection::hold) it, and receives until then.
     /// 3. At the deadline, all that is left is cut. Then the threads are joined. A thread that is
-    ///    still inside a handler, or the destructor of a thread-local, is not joined and is named
-    ///    in the report.
+    ///    still inside a handler or a destructor is not joined and is named in the report. In a
+    ///    group with such a thread, one more thread ends the rest, even beyond `max_threads`.
     ///
     /// So an accepted connection must not wait for the end of an outgoing one: that ends only at
     /// the deadline. A proxy that passes bytes between the two closes the outgoing one when the

@@ -204,6 +204,16 @@ impl Threads {
         })
     }
 
+    /// Starts one more thread in a group that was told to leave now, whatever the limit. It leaves at
+    /// once, and so ends what the stuck threads cannot. If the system refuses it, this thread does that.
+    pub(super) fn start_leaving(&self, group: &Arc<Group>) {
+        let (kind, reason) = (ThreadKind::Worker, ThreadReason::Watchdog);
+        let launched = self.launch(&mut lock(&self.table), group, kind, reason, None);
+        if launched.is_err() {
+            group.note_left();
+        }
+    }
+
     /// Returns true if the limit allows another thread. Ordinary threads leave a part of `max_threads`
     /// to the reserve: a place for each urgent connection and closure, and at least a quarter of the
     /// threads that may be added.

@@ -448,7 +448,8 @@ impl Serve for Worker {
         let mut in_a_row = 0;
         let mut looked = self.now;
         self.stay_bound();
-        while let Some((task, queued_at)) = self.pop() {
+        while self.group.stopping() != LEAVE_NOW {
+            let Some((task, queued_at)) = self.pop() else { return };
             self.run_task(task, queued_at);
             in_a_row += 1;
             let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
@@ -457,9 +458,6 @@ impl Serve for Worker {
                 looked = self.now;
                 self.stay_bound();
                 self.look();
-            }
-            if self.group.stopping() == LEAVE_NOW {
-                return;
             }
         }
     }

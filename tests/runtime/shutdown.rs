@@ -162,6 +162,50 @@ fn a_stuck_task_is_named_too_and_the_others_end() {
     eventually(LONG, || threads_named("sk-").is_empty());
 }
 
+/// Takes a lock when it is dropped.
+struct LocksAtEnd(Arc<Mutex<()>>);
+
+impl Drop for LocksAtEnd {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+#[test]
+fn a_destructor_of_a_source_that_waits_for_a_stuck_handler_does_not_hold_up_the_drain() {
+    beside_a_stuck_handler("ds", |handle, last| {
+        let (socket, _) = UnixStream::pair().expect("sockets");
+        let code = move |_: BorrowedFd<'_>, _| _ = &last;
+        handle.register(socket, Interest::WRITABLE, code).expect("room")
+    });
+}
+
+#[test]
+fn a_destructor_of_a_timer_that_waits_for_a_stuck_handler_does_not_hold_up_the_drain() {
+    beside_a_stuck_handler("dt", |handle, last| handle.after(LONG, move || drop(last)));
+}
+
+/// Drains while a handler that never returns holds the lock that what `keep` makes takes at its end.
+fn beside_a_stuck_handler<T>(name: &str, keep: impl FnOnce(&Handle, LocksAtEnd) -> T) {
+    let config = Config::default().epoll_groups(1).epoll_threads_per_group(1);
+    let runtime = Runtime::builder().config(config).name(name).start().expect("a runtime");
+    let (gate, lock) = (Gate::default(), Arc::default());
+    let kept = keep(&runtime.handle(), LocksAtEnd(Arc::clone(&lock)));
+    let block = gate.clone();
+    let code = move || {
+        let _held = lock.lock();
+        block.pass();
+    };
+    runtime.handle().spawn(code).expect("room");
+    gate.wait_for(1);
+    let report = runtime.drain(Duration::ZERO);
+    assert_eq!(gate.held(), 1, "the drain did not wait for the handler");
+    assert_eq!(report.stuck.len(), 2, "{report}");
+    gate.open();
+    eventually(LONG, || threads_named(name).is_empty());
+    drop(kept);
+}
+
 /// Passes a gate when it is dropped.
 struct PassesAtEnd(Gate);
 
