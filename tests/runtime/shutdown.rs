@@ -320,6 +320,8 @@ fn a_wait_for_room_ends_when_the_drain_begins() {
     let refused = told.recv().expect("no panic").expect_err("a drain");
     assert_eq!((refused.is_full(), gate.held()), (false, 1), "the handler is still inside");
     gate.open();
+    assert_eq!(peer.receive_to_finish(), REQUEST);
+    drop(peer);
     assert_clean(&drain.join().expect("no panic"));
 }
 
