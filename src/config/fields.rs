@@ -106,17 +106,48 @@ impl Field {
 
     /// Returns the tunable for an operator's name of it.
     pub(super) fn named(given: &str) -> Result<&'static Self, ConfigError> {
-        let mut name = given.trim().to_ascii_lowercase();
-        for prefix in ["polarx_rpc_", "epoll_group_"] {
-            if let Some(rest) = name.strip_prefix(prefix) {
-                name = rest.to_owned();
-            }
-        }
+        let name = short(given);
         Config::FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
             let names = Config::FIELDS.iter().map(Self::name);
             ConfigError::unknown(given, nearest(&name, names))
         })
     }
+}
+
+/// Tunables of the original that have no counterpart here, and what took their place.
+const WITHOUT_COUNTERPART: [(&str, &str); 12] = [
+    ("epoll_timeout", "workers sleep until they are woken, added ones for their shrink time"),
+    ("mcs_spin_cnt", "there are no spin locks"),
+    ("session_poll_rwlock_spin_cnt", "there are no spin locks"),
+    ("max_cached_output_buffer_pages", "pages belong to threads, not to connections"),
+    ("shared_session_lifetime", "each auto-commit request has its own session"),
+    (
+        "enable_epoll_in_tasker",
+        "threads added for a long queue are workers, which all wait in epoll",
+    ),
+    ("ctx_refresh_time", "no sessions are kept that could age"),
+    ("skip_name_resolve", "names are not resolved"),
+    ("rpc_port", "the host calls `listen` with an address"),
+    ("rpc_use_legacy_port", "the host calls `listen` with an address"),
+    ("enable_polarx_rpc", "the host calls `listen` or not"),
+    ("new_rpc", "the host calls `listen` or not"),
+];
+
+/// Returns what took the place of a tunable of the original that has no counterpart here.
+pub(super) fn without_counterpart(given: &str) -> Option<&'static str> {
+    let name = short(given);
+    WITHOUT_COUNTERPART.iter().find(|(known, _)| *known == name).map(|(_, instead)| *instead)
+}
+
+/// An operator's name of a tunable, without the original's prefixes.
+fn short(given: &str) -> String {
+    let mut name = given.trim().to_ascii_lowercase();
+    for prefix in ["polarx_rpc_", "epoll_group_"] {
+        if let Some(rest) = name.strip_prefix(prefix) {
+            name = rest.to_owned();
+        }
+    }
+    name
 }
 
 impl fmt::Debug for Field {

@@ -206,7 +206,8 @@ impl Config {
     ///
     /// *Names* are those of the setters, in upper or lower case, also behind the prefixes
     /// `polarx_rpc_` and `epoll_group_`: `POLARX_RPC_EPOLL_GROUP_DYNAMIC_THREADS` is
-    /// [`dynamic_threads`](Self::dynamic_threads).
+    /// [`dynamic_threads`](Self::dynamic_threads). A tunable of the original that has no counterpart here
+    /// is accepted with any value, so that its scripts run. That has no effect but a warning in the log.
     ///
     /// *Values*: counts as `8`; sizes in bytes, or as `64KiB`, `1MiB`, `1GiB` (and `64K`, `1M`,
     /// `1G`); switches as `true`, `on`, `1` or `false`, `off`, `0`; times as `250ms`, `1.5s`,
@@ -219,8 +220,25 @@ impl Config {
     /// between two tunables are left to [`validate`](Self::validate), so that the order of the
     /// calls does not matter.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, ConfigError> {
+        if let Some(instead) = Self::without_counterpart(name) {
+            tracing::warn!(name, instead, "tunable without effect");
+            return Ok(self);
+        }
         Field::named(name)?.write(&mut self, value)?;
         Ok(self)
+    }
+
+    /// Returns what took the place of a tunable of the original that has no counterpart here. `None` for
+    /// all other names. Names are as for [`set`](Self::set).
+    ///
+    /// ```
+    /// # use epoll_group::Config;
+    /// let instead = Config::without_counterpart("polarx_rpc_mcs_spin_cnt");
+    /// assert_eq!(instead, Some("there are no spin locks"));
+    /// ```
+    #[must_use]
+    pub fn without_counterpart(name: &str) -> Option<&'static str> {
+        fields::without_counterpart(name)
     }
 
     /// Returns the value of the tunable with that name, as text that [`set`](Self::set)

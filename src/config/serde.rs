@@ -37,6 +37,12 @@ impl<'de> Visitor<'de> for Tunables {
         let mut config = Config::default();
         let mut given = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
+            if Config::without_counterpart(&name).is_some() {
+                // It has no effect, whatever its value. `set` warns.
+                map.next_value::<de::IgnoredAny>()?;
+                config = config.set(&name, "").map_err(de::Error::custom)?;
+                continue;
+            }
             let field = Field::named(&name).map_err(de::Error::custom)?;
             if given.contains(&field.name()) {
                 return Err(de::Error::duplicate_field(field.name()));
@@ -139,6 +145,7 @@ mod tests {
             max_allowed_packet = "16MiB"
             net_write_timeout = 2500
             tcp_keep_alive = 60
+            mcs_spin_cnt = 2000
             polarx_rpc_epoll_group_dynamic_threads_shrink_time = "1m"
         "#;
         let expected = Config::default()
@@ -179,7 +186,7 @@ mod tests {
             ),
             ("enable_tasker = 2", "enable_tasker \"2\" is not true or false"),
             ("epol_groups = 2", "unknown tunable \"epol_groups\", did you mean epoll_groups?"),
-            ("mcs_spin_cnt = 2", "unknown tunable \"mcs_spin_cnt\""),
+            ("mcs_spin_count = 2", "unknown tunable \"mcs_spin_count\""),
             ("epoll_groups = 2\nEPOLL_GROUPS = 2", "duplicate field `epoll_groups`"),
             (
                 "write_high_watermark_bytes = 4096",

@@ -262,7 +262,6 @@ fn what_is_not_understood_is_said_in_one_line() {
             "2",
             "unknown tunable \"polarx_rpc_epol_groups\", did you mean epoll_groups?",
         ),
-        ("epoll_timeout", "2", "unknown tunable \"epoll_timeout\""),
         ("no\nsuch", "2", "unknown tunable \"no\\nsuch\""),
     ] {
         let error = Config::default().set(name, value).expect_err("not understood");
@@ -270,6 +269,19 @@ fn what_is_not_understood_is_said_in_one_line() {
         assert!(error.field.is_empty() || error.field == name, "{name}");
     }
     assert_eq!(Config::default().get("epol_groups"), None);
+}
+
+#[test]
+fn what_has_no_counterpart_is_accepted_and_changes_nothing() {
+    for name in ["epoll_timeout", "POLARX_RPC_EPOLL_GROUP_CTX_REFRESH_TIME", " rpc_port"] {
+        assert_eq!(Config::default().set(name, "whatever"), Ok(Config::default()));
+        assert!(Config::without_counterpart(name).is_some(), "{name}");
+        assert_eq!(Config::default().get(name), None);
+    }
+    for field in Config::FIELDS {
+        assert_eq!(Config::without_counterpart(field.name()), None);
+    }
+    assert_eq!(Config::without_counterpart("rpc_ports"), None);
 }
 
 #[test]

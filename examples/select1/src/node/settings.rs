@@ -1,7 +1,9 @@
 //! Assignments of `SET`.
 
+use epoll_group::Config;
 use epoll_group::codec::message::ScalarValue;
-use epoll_group::session::SessionError;
+use epoll_group::codec::proto::notice::Level;
+use epoll_group::session::{Reply, SessionError};
 use rusqlite::types::{ToSqlOutput, Value as Datum, ValueRef};
 
 use crate::node::arguments;
@@ -10,7 +12,7 @@ use crate::node::engine::Engine;
 use crate::node::errors::{syntax, too_many_arguments, wrong_value};
 use crate::node::operator::PREFIX;
 use crate::node::run::Run;
-use crate::node::state::EngineSession;
+use crate::node::state::{EngineSession, Warning};
 
 impl Engine {
     pub fn set(
@@ -18,6 +20,7 @@ impl Engine {
         session: &mut EngineSession,
         settings: &[Setting],
         arguments: &[ScalarValue<'_>],
+        reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let marks: usize = settings.iter().map(|setting| setting.value.marks()).sum();
         if arguments.len() > marks {
@@ -28,7 +31,7 @@ impl Engine {
         }
         for setting in settings {
             let value = self.evaluate(session, &setting.value, arguments)?;
-            self.assign(session, &setting.target, value)?;
+            self.assign(session, &setting.target, value, reply)?;
         }
         Ok(())
     }
@@ -77,6 +80,7 @@ impl Engine {
         session: &mut EngineSession,
         target: &Target,
         value: Option<Datum>,
+        reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         match target {
             Target::User(name) => {
@@ -92,7 +96,7 @@ impl Engine {
             }
             Target::System(scope, name) => {
                 let text = value.map(|value| text(&value));
-                self.assign_system(session, *scope, name, text.as_deref())
+                self.assign_system(session, *scope, name, text.as_deref(), reply)
             }
         }
     }
@@ -103,6 +107,7 @@ impl Engine {
         scope: Scope,
         name: &str,
         value: Option<&str>,
+        reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         if name.starts_with(PREFIX) {
             if scope != Scope::Global {
@@ -110,6 +115,11 @@ impl Engine {
                     "Variable '{name}' is a GLOBAL variable and should be set with SET GLOBAL"
                 );
                 return Err(SessionError::new(1229, b"HY000", text));
+            }
+            if let Some(instead) = Config::without_counterpart(name) {
+                let text = format!("Variable '{name}' has no effect: {instead}");
+                session.warn(reply, Warning { level: Level::Warning, code: 1287, text });
+                return Ok(());
             }
             return self.operator.set(name, value);
         }

@@ -45,7 +45,7 @@ impl Engine {
                 self.sleep(session, label, *seconds, arguments, reply)
             }
             Statement::Sequence { sequence, limit } => write_sequence(*sequence, *limit, reply),
-            Statement::Set(settings) => self.set(session, settings, arguments),
+            Statement::Set(settings) => self.set(session, settings, arguments, reply),
             Statement::Show(show) => self.show(session, show, reply),
             Statement::Use(name) => self.change_schema(name.as_bytes()),
             Statement::Begin(access) => self.begin(session, *access),

@@ -19,6 +19,11 @@ fn tunables_counters_and_histograms_have_their_old_names() {
     assert_eq!(rows(&mut client, "select @@polarx_rpc_max_queued_messages"), "64;");
     assert_eq!(failure(&mut client, "set polarx_rpc_max_queued_messages = 64").code, 1229);
     assert_eq!(failure(&mut client, "set global polarx_rpc_epoll_groups = 9").code, 1238);
+    // A script of the original runs on, and learns what has no effect.
+    change(&mut client, "set global polarx_rpc_mcs_spin_cnt = 2000");
+    let warning = "Warning|1287u|Variable 'polarx_rpc_mcs_spin_cnt' has no effect: \
+                   there are no spin locks;";
+    assert_eq!(rows(&mut client, "show warnings"), warning);
     let status = rows(&mut client, "show status like 'polarx_rpc%'");
     for name in ["inited", "tcp_connections", "total_sessions", "sql_hit", "plan_evict"] {
         assert!(status.contains(&format!("polarx_rpc_{name}|")), "{name}: {status}");
