@@ -148,7 +148,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let left = threads.exits.alive();
     if left > own {
         let with_workers = shared.groups.iter().filter(|group| !group.end.is_over());
-        with_workers.for_each(|group| threads.start_leaving(group));
+        with_workers.for_each(|group| threads.start_ending(group));
         threads.exits.wait(left, clock::now() + LEAVING);
         threads.exits.wait(own, clock::now() + GRACE);
     }
@@ -157,8 +157,13 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     threads.join_watchdog();
     let stuck = threads.join_all();
     if stuck.is_empty() {
-        // The last worker of each group has ended them, unless it is the caller or there was none.
-        shared.groups.iter().for_each(|group| group.end_timers());
+        // The last worker of each group has ended them, unless there was none. The caller does so when
+        // it leaves: here it may hold a lock that their destructors take.
+        shared
+            .groups
+            .iter()
+            .filter(|group| !group.is_current())
+            .for_each(|group| group.end_timers());
     }
 
     // Connections that no worker closed any more. They are not among the closed ones below.

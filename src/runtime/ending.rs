@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use super::end::LEAVE_NOW;
 use super::group::Group;
 use super::run_queues::{Accepts, PopOrder};
 use super::schedule::Schedule;
@@ -57,17 +56,20 @@ impl Group {
     }
 
     /// Notes that a worker has left, or that its thread could not be started. After the last one the
-    /// queue is swept, and from then on by each thread that queues a task. A worker that was told to
-    /// leave now sweeps it too, because the others may be stuck.
+    /// queue is swept, and from then on by each thread that queues a task.
     pub(super) fn note_left(&self) {
-        if self.leave() || self.stopping() == LEAVE_NOW {
-            // Sources that are still registered would wait for events that no worker receives. They
-            // belong to a handler that outlived the drain, or were registered too late to be
-            // notified.
-            self.notify_all(CUT);
-            self.sweep();
-            self.end_timers();
+        if self.leave() {
+            self.end_rest();
         }
+    }
+
+    /// Ends what is left when no worker serves the group: all have left, or are stuck.
+    pub(super) fn end_rest(&self) {
+        // Sources that are still registered would wait for events that no worker receives. They
+        // belong to a handler that outlived the drain, or were registered too late to be notified.
+        self.notify_all(CUT);
+        self.sweep();
+        self.end_timers();
     }
 }
 

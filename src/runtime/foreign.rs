@@ -53,6 +53,10 @@ pub(super) fn register(
         watched: AtomicBool::new(true),
         cost: Cost::unknown(),
     });
+    let drains = || io::Error::other("the runtime drains");
+    if group.is_draining() {
+        return Err(drains());
+    }
     let full = || io::Error::other("all slots of the group are in use");
     let source = |token| -> Box<dyn Source> {
         let _ = foreign.token.set(token);
@@ -62,7 +66,7 @@ pub(super) fn register(
     // From here on a drain may end the source. At an error, the drop of this ends it, once.
     let registration = Registration { foreign };
     if group.is_draining() {
-        return Err(io::Error::other("the runtime drains"));
+        return Err(drains());
     }
     group.watch(registration.foreign.fd.as_fd(), interest, token)?;
     Ok(registration)

@@ -14,6 +14,7 @@ use super::drain::{Exit, Exits};
 use super::group::Group;
 use super::guard;
 use super::schedule::Schedule;
+use super::source::CUT;
 use super::usage::Usage;
 use super::worker::{Role, Worker};
 use super::worker_slot::ThreadKind;
@@ -53,13 +54,15 @@ pub enum ThreadReason {
     Watchdog,
     /// All other threads waited.
     Reserve,
+    /// A drain found threads that are stuck in handlers. This one ends what they keep, and leaves.
+    Drain,
 }
 
 impl ThreadReason {
-    /// Counter of the threads with this reason. Those of the start have none.
+    /// Counter of the threads with this reason. Those of the start and of a drain have none.
     pub(super) const fn counter(self) -> Option<Counter> {
         match self {
-            Self::Start => None,
+            Self::Start | Self::Drain => None,
             Self::Stall => Some(Counter::ThreadsStartedStall),
             Self::Backlog => Some(Counter::ThreadsStartedBacklog),
             Self::Watchdog => Some(Counter::ThreadsStartedWatchdog),
@@ -76,6 +79,7 @@ impl fmt::Display for ThreadReason {
             Self::Backlog => "the queue was long",
             Self::Watchdog => "nothing completed while work waited",
             Self::Reserve => "all other threads waited",
+            Self::Drain => "a drain found stuck threads",
         })
     }
 }
@@ -204,12 +208,14 @@ impl Threads {
         })
     }
 
-    /// Starts one more thread in a group that was told to leave now, whatever the limit. It leaves at
-    /// once, and so ends what the stuck threads cannot. If the system refuses it, this thread does that.
-    pub(super) fn start_leaving(&self, group: &Arc<Group>) {
-        let (kind, reason) = (ThreadKind::Worker, ThreadReason::Watchdog);
+    /// Starts one more thread in a group that was told to leave now, whatever the limit. If the system
+    /// refuses it, a stuck thread ends the rest when it goes on. Until then only the handlers learn that
+    /// their connections end.
+    pub(super) fn start_ending(&self, group: &Arc<Group>) {
+        let (kind, reason) = (ThreadKind::Worker, ThreadReason::Drain);
         let launched = self.launch(&mut lock(&self.table), group, kind, reason, None);
         if launched.is_err() {
+            group.notify_all(CUT);
             group.note_left();
         }
     }
@@ -256,6 +262,9 @@ impl Threads {
             run_hook(&group_2, hooks.start.as_ref(), &info_2);
             let role = if ready.is_some() { Role::StandingBy } else { Role::Called };
             drop(ready);
+            if reason == ThreadReason::Drain {
+                group_2.end_rest();
+            }
             Worker::new(Arc::clone(&group_2), slot, kind, role).run();
             run_hook(&group_2, hooks.stop.as_ref(), &info_2);
             // Before the place is free for another thread: no more slots are taken than threads are

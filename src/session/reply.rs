@@ -292,7 +292,7 @@ impl Deferred {
         });
         shared.note_outcome();
         self.deferral.set_outcome(outcome);
-        shared.wake();
+        shared.wake_with_outcome();
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }

@@ -394,9 +394,14 @@ impl<S: Service> Work for Session<S> {
 
 impl<S: Service> Wakeable for Session<S> {
     fn wake(self: Arc<Self>) {
-        // A session that was queued before it had an outcome may be among ordinary work, for which no
-        // thread is left. The other run finds nothing to do.
-        if self.becomes_runnable() || self.shared.has_outcome() && self.runner.is_queued() {
+        if self.becomes_runnable() {
+            self.queue();
+        }
+    }
+
+    fn wake_with_outcome(self: Arc<Self>) {
+        // A session that is queued already may be among ordinary work, for which no thread is left.
+        if self.becomes_runnable() || self.runner.is_queued() {
             self.queue();
         }
     }

@@ -54,6 +54,9 @@ pub(super) struct SessionShared {
 /// Session that can be woken without its type.
 pub(super) trait Wakeable: Send + Sync {
     fn wake(self: Arc<Self>);
+
+    /// Makes it run as urgent work, also if it is queued already.
+    fn wake_with_outcome(self: Arc<Self>);
 }
 
 impl SessionShared {
@@ -112,6 +115,15 @@ impl SessionShared {
 
     /// Makes a waiting writer check its condition again, and makes the session run.
     pub(super) fn wake(&self) {
+        self.wake_runner(<dyn Wakeable>::wake);
+    }
+
+    /// Like [`wake`](Self::wake), for an outcome that was set.
+    pub(super) fn wake_with_outcome(&self) {
+        self.wake_runner(<dyn Wakeable>::wake_with_outcome);
+    }
+
+    fn wake_runner(&self, wake: impl FnOnce(Arc<dyn Wakeable>)) {
         // A waiting writer checks its condition under this lock. So it sees the change, or is
         // woken.
         let waits = lock(&self.mail).handler_waits;
@@ -120,7 +132,7 @@ impl SessionShared {
             self.changed.notify_all();
         }
         if let Some(runner) = self.runner.upgrade() {
-            runner.wake();
+            wake(runner);
         }
     }
 
@@ -222,12 +234,8 @@ impl SessionShared {
     /// Class of the next run of the session.
     pub(super) fn class(&self) -> Class {
         let class = Class::from_u8(self.class.load(Ordering::Relaxed));
-        if self.has_outcome() { class.or(Class::InProgress) } else { class }
-    }
-
-    /// Returns true if a deferred request has an outcome that no worker has looked at.
-    pub(super) fn has_outcome(&self) -> bool {
-        self.outcomes.load(Ordering::Relaxed) > 0
+        let has_outcome = self.outcomes.load(Ordering::Relaxed) > 0;
+        if has_outcome { class.or(Class::InProgress) } else { class }
     }
 
     // ---- called by the worker that runs the session ----
@@ -471,6 +479,8 @@ mod tests {
 
     impl Wakeable for Idle {
         fn wake(self: Arc<Self>) {}
+
+        fn wake_with_outcome(self: Arc<Self>) {}
     }
 
     /// A session of a connection, and the peer.

@@ -206,6 +206,40 @@ fn beside_a_stuck_handler<T>(name: &str, keep: impl FnOnce(&Handle, LocksAtEnd) 
     drop(kept);
 }
 
+#[test]
+fn a_descriptor_that_is_refused_after_a_drain_is_closed_though_a_thread_is_stuck() {
+    let runtime = workers(1);
+    let handle = runtime.handle();
+    let gate = Gate::default();
+    let block = gate.clone();
+    handle.spawn(move || block.pass()).expect("room");
+    gate.wait_for(1);
+    assert_eq!(runtime.drain(Duration::ZERO).stuck.len(), 1);
+    let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+    theirs.set_read_timeout(Some(LONG)).expect("a socket");
+    assert!(handle.register(ours, Interest::READABLE, |_, _| ()).is_err());
+    assert_eq!(theirs.read(&mut [0]).expect("the end"), 0);
+    let stats = handle.stats();
+    assert_eq!((stats.slots_allocated, gate.held()), (stats.slots_free, 1));
+    gate.open();
+}
+
+#[test]
+fn a_handler_that_holds_what_a_timer_locks_at_its_end_can_drain_its_runtime() {
+    let runtime = workers(1);
+    let handle = runtime.handle();
+    let lock = Arc::default();
+    let last = LocksAtEnd(Arc::clone(&lock));
+    handle.after(LONG, move || drop(last)).detach();
+    let (tell, told) = mpsc::channel();
+    let drains = move || {
+        let _held = lock.lock();
+        tell.send(runtime.drain(LONG)).expect("waited for");
+    };
+    handle.spawn(drains).expect("room");
+    assert_clean(&told.recv_timeout(LONG).expect("the drain returns"));
+}
+
 /// Passes a gate when it is dropped.
 struct PassesAtEnd(Gate);
 

@@ -413,3 +413,19 @@ fn a_registration_that_fails_while_a_drain_ends_it_releases_its_slot_once() {
     let stats = runtime.stats();
     assert_eq!(stats.slots_allocated, stats.slots_free);
 }
+
+/// It may hold a lock of a handler that drains, or be called by one.
+#[test]
+fn a_worker_that_leaves_before_the_last_ends_nothing() {
+    let (runtime, worker) = alone();
+    let group = &worker.group;
+    let kept = Arc::new(());
+    let in_timer = Arc::clone(&kept);
+    runtime.handle.after(Duration::from_secs(60), move || drop(in_timer)).detach();
+    (0..2).for_each(|_| group.end.enter());
+    group.stop_workers(LEAVE_NOW);
+    group.note_left();
+    assert_eq!(Arc::strong_count(&kept), 2);
+    group.note_left();
+    assert_eq!(Arc::strong_count(&kept), 1);
+}

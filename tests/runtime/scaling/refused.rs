@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "limits and user ids of the process are the system's own calls")]
 
 use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use epoll_group::stats::Counter;
 use lab::child::in_child;
 use lab::protocol::{Bytes, echo};
 use lab::threads::{Crowd, Event, How, start, started};
+use lab::workers::{Gate, threads_named, workers};
 use lab::{LONG, Peer, assert_clean, eventually};
 
 /// While this lives, this process gets no more threads. The limit is lifted again because the leak
@@ -93,4 +95,34 @@ fn threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_w
 #[test]
 fn threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_just_waits() {
     in_child(|| urgent_work_runs(How::Blocked));
+}
+
+/// Locks and unlocks when it is dropped.
+struct LocksAtEnd(Arc<Mutex<()>>);
+
+impl Drop for LocksAtEnd {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+#[test]
+fn a_drain_beside_a_stuck_handler_returns_when_the_system_refuses_its_thread() {
+    in_child(|| {
+        let runtime = workers(1);
+        let (gate, lock) = (Gate::default(), Arc::default());
+        let (block, last) = (gate.clone(), LocksAtEnd(Arc::clone(&lock)));
+        runtime.handle().after(LONG, move || drop(last)).detach();
+        let stuck = move || {
+            let _held = lock.lock();
+            block.pass();
+        };
+        runtime.handle().spawn(stuck).expect("room");
+        gate.wait_for(1);
+        let Some(_refusal) = Refusal::begin() else { return };
+        let report = runtime.drain(Duration::ZERO);
+        assert_eq!((report.stuck.len(), gate.held()), (1, 1), "{report}");
+        gate.open();
+        eventually(LONG, || threads_named("eg-").is_empty());
+    });
 }
