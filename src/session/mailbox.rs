@@ -47,8 +47,8 @@ pub(super) enum SessionCommand {
     ExpectClose,
     /// Request that was refused before its turn: beyond a limit, or in a drain.
     Broken(SessionError),
-    /// Transfer of files, which is not supported.
-    File,
+    /// Request of a kind that is not supported: a transfer of files, or `GALAXY_PREPARE_EXECUTE`.
+    Unsupported,
     Close,
 }
 

@@ -208,10 +208,11 @@ impl<S: Service> Reader<S> {
             ClientMessage::ExpectClose => {
                 self.queue(session, SessionCommand::ExpectClose, bytes, false);
             }
-            ClientMessage::GetFileInfo(_)
+            ClientMessage::PrepareExecute(_)
+            | ClientMessage::GetFileInfo(_)
             | ClientMessage::TransferFileData(_)
             | ClientMessage::ManageFile(_) => {
-                self.queue(session, SessionCommand::File, bytes, false);
+                self.queue(session, SessionCommand::Unsupported, bytes, false);
             }
             ClientMessage::SessionClose => {
                 let found = self.server_conn.find(session);

@@ -55,7 +55,7 @@ impl<S: Service> Session<S> {
                 Ok(self.answer(body, out, result))
             }
             SessionCommand::Broken(error) => Err(error),
-            SessionCommand::File => Err(SessionError::unsupported("unsupported command")),
+            SessionCommand::Unsupported => Err(SessionError::unsupported("unsupported command")),
             SessionCommand::Close => {
                 // Locks of the session are free, and another may be opened, before its client learns
                 // of the end.
