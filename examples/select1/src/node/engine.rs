@@ -135,7 +135,9 @@ impl Service for Engine {
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(EngineSession, Cancel), SessionError> {
-        let session = EngineSession::new(id.number(), peer.account().name(), &self.schema);
+        let counted = (!id.is_auto_commit()).then(|| self.operator.count_session());
+        let user = peer.account().name();
+        let session = EngineSession::new(id.number(), user, &self.schema, counted);
         let interrupt = Arc::clone(session.interrupt());
         Ok((session, Cancel::new(move |_| interrupt.cancel())))
     }

@@ -1,5 +1,6 @@
 //! [`Operator`]: tunables and counters of the runtime under the original's names.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use epoll_group::session::SessionError;
@@ -13,6 +14,8 @@ use crate::node::errors::{unknown_variable, wrong_value};
 pub struct Operator {
     handle: Handle,
     started: Instant,
+    /// Each open session that its client has opened has a copy.
+    opened: Arc<()>,
 }
 
 /// Prefix of the names of tunables.
@@ -31,7 +34,12 @@ const LONGER: &[&str] = &[
 
 impl Operator {
     pub fn new(handle: Handle) -> Self {
-        Self { handle, started: Instant::now() }
+        Self { handle, started: Instant::now(), opened: Arc::default() }
+    }
+
+    /// Counts a session that its client has opened, as long as the result is kept.
+    pub fn count_session(&self) -> Arc<()> {
+        Arc::clone(&self.opened)
     }
 
     pub const fn handle(&self) -> &Handle {
@@ -80,7 +88,7 @@ impl Operator {
             ("inited", 1),
             ("tcp_connections", stats.connections),
             ("tcp_closing", stats.closing_connections),
-            ("worker_sessions", stats.sessions),
+            ("worker_sessions", Arc::strong_count(&self.opened) as u64 - 1),
             ("total_sessions", stats.sessions),
             ("threads", threads),
             ("sql_hit", count(Counter::SqlHit)),

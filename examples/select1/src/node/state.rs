@@ -26,6 +26,8 @@ pub struct EngineSession {
     pub next_read_only: Option<bool>,
     /// Warnings of the last statement.
     pub warnings: Vec<Warning>,
+    /// Counts the session, unless it is that of one statement.
+    _counted: Option<Arc<()>>,
 }
 
 /// A note or warning of a statement.
@@ -73,7 +75,7 @@ pub enum XaState {
 const MOST_WARNINGS: usize = 64;
 
 impl EngineSession {
-    pub fn new(number: u32, user: &str, schema: &str) -> Self {
+    pub fn new(number: u32, user: &str, schema: &str, counted: Option<Arc<()>>) -> Self {
         let facts = Facts {
             number,
             user: user.to_owned(),
@@ -90,6 +92,7 @@ impl EngineSession {
             next_isolation: None,
             next_read_only: None,
             warnings: Vec::new(),
+            _counted: counted,
         }
     }
 

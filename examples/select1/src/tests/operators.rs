@@ -1,6 +1,8 @@
 //! Statements that operators of the original type.
 
-use super::{Server, change, failure, rows};
+use lab::xrpc::AUTO;
+
+use super::{Server, change, failure, rows, text};
 
 #[test]
 fn tunables_counters_and_histograms_have_their_old_names() {
@@ -28,6 +30,9 @@ fn tunables_counters_and_histograms_have_their_old_names() {
     for name in ["inited", "tcp_connections", "total_sessions", "sql_hit", "plan_evict"] {
         assert!(status.contains(&format!("polarx_rpc_{name}|")), "{name}: {status}");
     }
+    let sessions = client.execute(AUTO | 1, "show status like 'polarx_rpc_%_sessions'").good();
+    let expected = "polarx_rpc_worker_sessions|1;polarx_rpc_total_sessions|2;";
+    assert_eq!(text(&sessions), expected);
     assert!(rows(&mut client, "CALL xrpc.perf_hist('run')").starts_with("run|"));
     assert!(rows(&mut client, "call `xrpc`.`perf_hist` ( 'all' )").contains("work_queue|"));
     assert_eq!(rows(&mut client, "call xrpc.perf_hist('reset')"), "");
