@@ -11,7 +11,7 @@ use super::phase::Phase;
 use super::receive::{Ending, Next, Recv, Round, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
 use crate::runtime::{Origin, guard, log_some};
-use crate::stats::Counter;
+use crate::stats::{self, Counter};
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -369,7 +369,8 @@ impl Round<'_> {
         let (group, id) = (&self.conn.group, self.connection.id());
         log_some!(group, Closed, DEBUG, debug, %id, %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
-            guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
+            let closed = || handler.closed(self.connection, &reason);
+            guard(group, "closed", || group.timed(stats::Stage::Fin, closed));
         } else if recv.unopened && !self.conn.told.load(Ordering::Relaxed) {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
             guard(&self.conn.group, "connect_failed", failed);

@@ -46,6 +46,17 @@ impl Group {
         }
     }
 
+    /// Runs code that is a stage of its own.
+    pub(crate) fn timed<R>(&self, stage: Stage, code: impl FnOnce() -> R) -> R {
+        if !self.histograms.is_on() {
+            return code();
+        }
+        let from = clock::now();
+        let result = code();
+        self.record(stage, from, clock::now());
+        result
+    }
+
     /// Notes that a timer fires.
     pub(super) fn note_timer(&self, late: Duration) {
         if self.histograms.is_on() {

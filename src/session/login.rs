@@ -18,7 +18,7 @@ use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 use crate::net::{Close, Connection, PeerHost};
-use crate::stats::Counter;
+use crate::stats::{Counter, Stage};
 use crate::sys::clock;
 
 /// State of a connection that has not logged in.
@@ -140,7 +140,8 @@ impl PendingLogin {
             return Err(self.handshake.refused(AuthError::denied()));
         }
         let address = conn.net.client_addr();
-        let account = service.authenticate(&Login::new(claim, address)).map_err(|error| {
+        let check = || service.authenticate(&Login::new(claim, address));
+        let account = conn.group().timed(Stage::Auth, check).map_err(|error| {
             self.place.note_failure(&limits, clock::now());
             conn.count(Counter::LoginsFailed);
             self.handshake.refused(error)

@@ -24,7 +24,7 @@ use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::value::Scalar;
 use crate::net::{Close, Input};
 use crate::runtime::log_some;
-use crate::stats::Counter;
+use crate::stats::{Counter, Stage};
 use crate::sys::clock;
 
 /// Reader of one connection. It is public only because [`Protocol`](crate::net::Protocol) requires it.
@@ -167,7 +167,8 @@ impl<S: Service> Reader<S> {
         if self.server_conn.conn.is_draining() && self.refuses_in_drain(session, frame.kind())? {
             return Ok(());
         }
-        let message = match frame.client_message(limits) {
+        let decode = || frame.client_message(limits);
+        let message = match self.server_conn.conn.group().timed(Stage::Decode, decode) {
             Ok(message) => message,
             Err(error) => return self.bad_message(session, &error),
         };

@@ -10,7 +10,7 @@ use epoll_group::codec::proto::tso::AutoSp;
 use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::codec::value::Value;
-use epoll_group::stats::Counter;
+use epoll_group::stats::{Counter, Stage};
 use lab::engine::{Counts, Fixture, config, finish_with};
 use lab::xrpc::request::{digest, plan, plan_digest, query, savepoint, update};
 use lab::xrpc::{AUTO, Client, Trouble};
@@ -460,4 +460,17 @@ fn the_other_dialect_has_its_header_in_both_directions() {
     let mut client = Client::connect_with(server.addr(), Dialect::Galaxy { version: 4 });
     client.send(0, &ClientMessage::CapabilitiesGet);
     assert!(matches!(client.try_raw_frame(), Err(Trouble::Header(_))));
+}
+
+#[test]
+fn decoding_login_and_ends_are_in_the_histograms() {
+    let server = Fixture::start(config().enable_perf_hist(true));
+    let mut client = server.client_with_sessions([2]);
+    client.execute(2, "one").one();
+    client.close(2).good();
+    client.finish();
+    let count = |stage| server.stats().histogram(stage).map_or(0, |histogram| histogram.count());
+    eventually(LONG, || count(Stage::Fin) == 1);
+    // Two messages of the login, and three of the session.
+    assert_eq!([Stage::Auth, Stage::Decode, Stage::Cleanup].map(count), [1, 5, 1]);
 }

@@ -22,7 +22,7 @@ use crate::session::request::{Plan, Request, Savepoint, Sql};
 use crate::session::server_shared::KeptPlan;
 use crate::session::service::Service;
 use crate::session::session_shared::Cancel;
-use crate::stats::Counter;
+use crate::stats::{Counter, Stage};
 
 impl<S: Service> Session<S> {
     pub(super) fn begin(
@@ -382,7 +382,9 @@ impl<S: Service> Session<S> {
         self.shared.set_class(self.shared.conn.class);
         self.shared.set_cancel(Cancel::none());
         if let Some(session) = body.session.take() {
-            guard(self.shared.conn.group(), "closed", || self.served.service.closed(session));
+            let group = self.shared.conn.group();
+            let closed = || self.served.service.closed(session);
+            guard(group, "closed", || group.timed(Stage::Cleanup, closed));
         }
     }
 }
