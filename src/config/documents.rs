@@ -83,7 +83,7 @@ fn the_guide_accounts_for_every_tunable_of_the_original() {
         let expected = ours.map_or_else(|_| "–".to_owned(), |name| format!("`{name}`"));
         if let Some(name) = row.get("ours") {
             let instead = Config::without_counterpart(original);
-            assert_eq!(Some(&*row["what became of it"]), instead, "{original}");
+            assert_eq!(Some(row["what became of it"]), instead, "{original}");
             assert_eq!(*name, expected, "an operator's name for it leads there: {original}");
         } else {
             assert_ne!(expected, "–", "an operator's name for it is known: {original}");

@@ -164,7 +164,7 @@ impl Access {
         }
         let condition = match asked.way {
             Way::Get => keys::equal(&first),
-            Way::Scan | Way::ScanBack => "1".to_owned(),
+            Way::Scan => "1".to_owned(),
             Way::Range => format!("{} and {}", keys::from(&first), keys::to(&last)),
         };
         let is_one = asked.way == Way::Get
@@ -174,7 +174,7 @@ impl Access {
         let name = |at: &usize| Some(format!("t.{}", quoted(table.columns.get(*at)?.name())));
         let list = columns.iter().filter_map(name).collect::<Vec<_>>().join(", ");
         let by = index.name.as_ref().map(|name| format!(" indexed by {}", quoted(name)));
-        let order = if is_one { String::new() } else { order(&table, &index, asked.way) };
+        let order = if is_one { String::new() } else { order(&table, &index, asked.is_back) };
         let sql = format!(
             "select {list} from main.{} as t{} where {condition}{order}",
             quoted(&table.name),
@@ -250,19 +250,19 @@ fn key<'a>(
     Ok(key)
 }
 
-fn order(table: &Table, index: &Index, way: Way) -> String {
+fn order(table: &Table, index: &Index, is_back: bool) -> String {
     let mut order = Vec::new();
     for part in &index.parts {
         let Some(column) = table.columns.get(part.column) else { continue };
         let collation = part.collation.as_ref().map(|name| format!(" collate {}", quoted(name)));
-        let is_descending = part.is_descending != (way == Way::ScanBack);
+        let is_descending = part.is_descending != is_back;
         order.push((
             format!("t.{}{}", quoted(column.name()), collation.unwrap_or_default()),
             is_descending,
         ));
     }
     for name in &index.rest {
-        order.push((format!("t.{}", quoted(name)), way == Way::ScanBack));
+        order.push((format!("t.{}", quoted(name)), is_back));
     }
     let part = |(name, is_descending): (String, bool)| {
         if is_descending { format!("{name} desc") } else { name }

@@ -22,6 +22,8 @@ use super::{malformed, refuse};
 pub(super) struct Asked<'a> {
     message: &'a ExecPlan,
     pub(super) way: Way,
+    /// Set if the rows come in the reverse order of the index.
+    pub(super) is_back: bool,
     pub(super) table: &'a str,
     /// Empty if it was not named.
     pub(super) schema: &'a str,
@@ -40,7 +42,6 @@ pub(super) struct Asked<'a> {
 pub(super) enum Way {
     Get,
     Scan,
-    ScanBack,
     Range,
 }
 
@@ -49,7 +50,7 @@ impl Way {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
-            Self::Scan | Self::ScanBack => "TABLE_SCAN",
+            Self::Scan => "TABLE_SCAN",
             Self::Range => "RANGE_SCAN",
         }
     }
@@ -75,18 +76,25 @@ impl<'a> Asked<'a> {
     ) -> Result<Self, SessionError> {
         key.clear();
         let (way, table, index, first, last) = parts(base)?;
+        let is_back = match base {
+            Node::TableScan(scan) => scan.reverse,
+            Node::RangeScan(scan) => scan.reverse,
+            _ => None,
+        };
+        let is_back = is_back.unwrap_or_default();
         let table = table.ok_or_else(|| refuse(format_args!("{} without a table", way.name())))?;
         let schema = table.schema_name.as_ref().map_or(Ok(""), |name| text(message, name))?;
         let index = index.map_or(Ok(PRIMARY), |index| text(message, &index.name))?;
         let table = text(message, &table.name)?;
-        let mut asked = Self { message, way, table, schema, index, first, last, wanted, key };
+        let mut asked =
+            Self { message, way, is_back, table, schema, index, first, last, wanted, key };
         asked.put_key()?;
         Ok(asked)
     }
 
     fn put_key(&mut self) -> Result<(), SessionError> {
         let mut key = std::mem::take(&mut self.key);
-        key.push(self.way as u8);
+        key.extend([self.way as u8, self.is_back.into()]);
         for name in [self.table, self.schema, self.index] {
             put_text(&mut key, name);
         }
@@ -182,8 +190,7 @@ fn parts(base: Node<'_>) -> Result<Parts<'_>, SessionError> {
             (Way::Get, Some(&get.table_info), get.index_info.as_ref(), key, &[])
         }
         Node::TableScan(scan) => {
-            let way = if scan.reverse.unwrap_or_default() { Way::ScanBack } else { Way::Scan };
-            (way, Some(&scan.table_info), scan.index_info.as_ref(), &[], &[])
+            (Way::Scan, Some(&scan.table_info), scan.index_info.as_ref(), &[], &[])
         }
         Node::RangeScan(scan) => {
             let [first, last] =

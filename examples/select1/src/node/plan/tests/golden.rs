@@ -22,7 +22,8 @@ const ANSWERS: &[(&str, &str)] = &[
     ("plan_table_project_by_position", "! value of type 1 is no name"),
     ("plan_table_scan", "7,'n',7,'x' 8,'m',NULL,NULL 50,'o',7,'y'"),
     ("plan_table_project_scan", "7 8 50"),
-    ("plan_range_scan_closed", "7,'n',7,'x' 8,'m',NULL,NULL 50,'o',7,'y'"),
+    // The client asked for the reverse order.
+    ("plan_range_scan_closed", "50,'o',7,'y' 8,'m',NULL,NULL 7,'n',7,'x'"),
     ("plan_range_scan_open", "7,'n',7,'x' 8,'m',NULL,NULL 50,'o',7,'y'"),
     ("plan_filter_op_==", ""),
     ("plan_filter_op_<=", ""),

@@ -105,6 +105,21 @@ fn a_range_has_both_its_ends() {
 }
 
 #[test]
+fn a_range_is_read_back_from_its_last_key_to_its_first() {
+    let db = database(TABLES);
+    let range = |reverse, name: &str, field: &str, first, last| {
+        let [first, last] = [first, last].map(|value| key(&[(field, Scalar::signed(value))]));
+        let mut plan = AnyPlan::range_scan(table("t"), index(name), first, last);
+        plan.range_scan.as_mut().expect("a range").reverse = Some(reverse);
+        ids(&db, plan)
+    };
+    assert_eq!(range(true, "PRIMARY", "id", 2, 4), ["4", "3", "2"]);
+    assert_eq!(range(false, "PRIMARY", "id", 2, 4), ["2", "3", "4"]);
+    assert_eq!(range(true, "PRIMARY", "id", 4, 2), [""; 0]);
+    assert_eq!(range(true, "k_ab", "a", 5, 5), ["1", "4", "3"]);
+}
+
+#[test]
 fn columns_are_taken_by_number_and_by_name() {
     let db = database(TABLES);
     let get = || AnyPlan::get(table("t"), None, [key(&[("id", Scalar::signed(1))])]);
