@@ -685,7 +685,7 @@ message! {
         5 message optional key: Option<GetExpr>,
         /// Last key.
         6 message optional end_key: Option<GetExpr>,
-        /// Ignored by the engine.
+        /// Set if the rows come in the reverse order of the index. The original ignores it.
         8 bool optional reverse: Option<bool>,
         /// Ignored by the engine.
         9 int64 optional flag: Option<i64>,
