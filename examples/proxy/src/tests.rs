@@ -68,6 +68,11 @@ impl World {
     }
 }
 
+/// Number of sessions of data nodes that the proxy closed because of their state.
+fn discarded(world: &World) -> u64 {
+    world.fleet.nodes.status().iter().map(|status| status.totals.discarded).sum()
+}
+
 fn limits() -> Limits {
     Limits::default().max(512).unused_after(Duration::MAX)
 }

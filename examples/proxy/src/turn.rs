@@ -240,6 +240,8 @@ impl Turn {
         let taken = state.take_transaction();
         drop(state);
         if let Some(lost) = lost.filter(|_| how == COMMIT) {
+            // The session still has the client's settings, and perhaps the node's lost transaction.
+            taken.into_iter().for_each(|(_, lease, _)| Pooled::discard(lease));
             return then(self, Err(lost));
         }
         let Some((node, lease, applied)) = taken else { return then(self, Ok(())) };

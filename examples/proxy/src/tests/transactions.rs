@@ -3,7 +3,8 @@
 use epoll_group::client::Request;
 use epoll_group::codec::proto::tso::Operation;
 
-use super::{World, refused, rows};
+use super::{World, discarded, limits, refused, rows};
+use crate::fleet::Fleet;
 
 const SUM: &str = "select sum(k) from sbtest1";
 
@@ -131,6 +132,28 @@ fn settings_and_transactions_share_a_session() {
     drop(session);
     world.settled();
     // Both were closed, for the settings in them.
-    let discarded = |status: &epoll_group::pool::BackendStatus<_>| status.totals.discarded;
-    assert_eq!(world.fleet.nodes.status().iter().map(discarded).sum::<u64>(), 2);
+    assert_eq!(discarded(&world), 2);
+}
+
+#[test]
+fn the_session_of_a_lost_transaction_is_discarded() {
+    let world = World::with(|| Fleet::start(1, limits().max(2)).expect("they start"));
+    for end in ["commit", "begin", "set autocommit = 1"] {
+        let (mut one, mut other, mut next) = (world.session(), world.session(), world.session());
+        one.run("set @a = 7").expect("it is set");
+        one.run("start transaction with consistent snapshot").expect("it begins");
+        assert_eq!(rows(&mut one, "select count(*) from sbtest1 where id = 1"), "1;");
+        other.run("update sbtest1 set k = k + 1 where id = 1").expect("it is changed");
+        assert_eq!(refused(&mut one, "update sbtest1 set k = 0 where id = 1").0, 1213);
+        // The other session of the data node is in use, so the pool lends the one of the lost
+        // transaction or a new one.
+        other.run("begin").expect("it begins");
+        assert_eq!(rows(&mut other, "select count(*) from sbtest1 where id = 1"), "1;");
+        let before = discarded(&world);
+        assert_eq!(refused(&mut one, end).0, 1213, "{end}");
+        assert_eq!(discarded(&world), before + 1, "{end}");
+        assert_eq!(rows(&mut next, "select @a from sbtest1 where id = 3"), "NULL;", "{end}");
+        drop((one, other, next));
+        world.settled();
+    }
 }
