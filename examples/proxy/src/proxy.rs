@@ -54,6 +54,7 @@ impl Proxy {
             self.check_schema(schema)?;
         }
         check_arguments(sql.message())?;
+        check_hint(sql.hint())?;
         let known = self.statements.read(sql.text());
         let statement = known.statement.as_ref().map_err(Clone::clone)?;
         let work = match statement {
@@ -176,6 +177,22 @@ fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
     };
     if message.args.iter().any(is_name) {
         return Err(wrong_arguments("a name is no value"));
+    }
+    Ok(())
+}
+
+/// Refuses a hint other than comments. A node would run it with the text, which the router has read
+/// without it.
+fn check_hint(hint: &[u8]) -> Result<(), SessionError> {
+    let mut rest = std::str::from_utf8(hint).map_err(|_| not_utf8())?.trim_ascii_start();
+    while !rest.is_empty() {
+        let comment = rest.strip_prefix("/*").and_then(|text| text.split_once("*/"));
+        let Some((_, behind)) = comment.filter(|(text, _)| !text.starts_with('!')) else {
+            let begin: String = rest.chars().take(32).collect();
+            let why = "a hint is comments /* */ without code";
+            return Err(unroutable(format_args!("the hint at '{begin}'"), why));
+        };
+        rest = behind.trim_ascii_start();
     }
     Ok(())
 }

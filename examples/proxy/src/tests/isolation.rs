@@ -1,9 +1,11 @@
 //! Changes of one client's session are invisible to other clients.
 
 use epoll_group::client::Request;
+use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::value::Scalar;
 
-use super::{World, refused, rows};
+use super::{World, limits, refused, rows};
+use crate::fleet::Fleet;
 
 #[test]
 fn settings_stay_with_the_client_that_made_them() {
@@ -75,6 +77,35 @@ fn what_would_stay_in_a_shared_session_is_refused() {
     assert_eq!(refused(&mut session, "use other").0, 1049);
     assert_eq!(rows(&mut session, "select @a"), "NULL;");
     assert_eq!(world.fleet.in_use(), 0);
+}
+
+#[test]
+fn a_hint_is_comments_alone() {
+    let world = World::with(|| Fleet::start(1, limits().max(1)).expect("they start"));
+    let (mut one, mut other) = (world.session(), world.session());
+    let hinted = |hint: &str, text: &str| {
+        let (stmt, hint) = (Some(text.into()), Some(hint.into()));
+        Request::statement(StmtExecute { stmt, hint, ..StmtExecute::default() })
+    };
+    for hint in [
+        "begin -- ",
+        "begin /*",
+        "set @a = 7 -- ",
+        "/* a */ begin -- ",
+        "/* a */ /*! begin */",
+        "/*!50000 begin */ -- ",
+        "/* a ",
+        "-- a\n",
+        "explain ",
+    ] {
+        let (code, said) = refused(&mut one, hinted(hint, "select 1"));
+        assert_eq!(code, 1235, "{hint}: {said}");
+        other.run("update sbtest1 set k = k + 1 where id = 1").expect("it is changed");
+    }
+    assert_eq!(rows(&mut one, hinted("", "select k from sbtest1 where id = 1")), "19;");
+    assert_eq!(rows(&mut one, hinted("/*+ a */ /*b*/\n", "select 1")), "1;");
+    let change = "update sbtest1 set k = 0 where id = 1";
+    assert_eq!(rows(&mut one, hinted("/* +returning fields(id) */", change)), "1;");
 }
 
 #[test]
