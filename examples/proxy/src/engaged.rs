@@ -87,13 +87,13 @@ impl Engaged {
                     state.lose(&self.nodes.get(self.node).name);
                 }
                 drop(state);
-                self.lease.take().into_iter().for_each(Pooled::discard);
-                return self.leave();
+                return self.leave_with(false);
             }
             (Stage::Statement, None) => self.lost(&mut state, &purpose),
             (Stage::Statement, Some(_)) => {
-                let over = State::ends_transaction(error.code());
-                self.refused(&mut state, &purpose, over);
+                let is_usable = self.refused(&mut state, &purpose, error.code());
+                drop(state);
+                return self.leave_with(is_usable);
             }
         }
         drop(state);
@@ -110,13 +110,19 @@ impl Engaged {
         }
     }
 
-    /// Notes that the data node refused the statement.
-    fn refused(&self, state: &mut State, purpose: &Purpose, over: bool) {
-        if matches!(purpose, Purpose::Statement) {
-            state.is_at(self.node);
-            if over {
-                state.lose(&self.nodes.get(self.node).name);
+    /// Notes that the data node refused the statement. Returns false if the session must be discarded.
+    fn refused(&self, state: &mut State, purpose: &Purpose, code: u32) -> bool {
+        match purpose {
+            Purpose::Statement => {
+                state.is_at(self.node);
+                if State::ends_transaction(code) {
+                    state.lose(&self.nodes.get(self.node).name);
+                }
+                true
             }
+            Purpose::Aside => true,
+            // The data node may have made a part of the changes.
+            Purpose::Set(..) => state.discard_after_transaction(self.node),
         }
     }
 
@@ -127,6 +133,13 @@ impl Engaged {
             Purpose::Aside => {}
             Purpose::Set(names, request) => self.applied = state.set(names, request),
         }
+    }
+
+    fn leave_with(&mut self, is_usable: bool) {
+        if !is_usable {
+            self.lease.take().into_iter().for_each(Pooled::discard);
+        }
+        self.leave();
     }
 
     fn leave(&mut self) {
@@ -142,16 +155,19 @@ impl User for Engaged {
         let Some(purpose) = self.purpose.take() else { return };
         let front = Arc::clone(&self.front);
         let mut state = front.state();
-        match end {
-            End::Well(summary) => self.done(&mut state, purpose, summary),
-            End::Failed(code) => self.refused(&mut state, &purpose, State::ends_transaction(code)),
-            End::Lost => self.lost(&mut state, &purpose),
-        }
+        let is_usable = match end {
+            End::Well(summary) => {
+                self.done(&mut state, purpose, summary);
+                true
+            }
+            End::Failed(code) => self.refused(&mut state, &purpose, code),
+            End::Lost => {
+                self.lost(&mut state, &purpose);
+                false
+            }
+        };
         drop(state);
-        if matches!(end, End::Lost) {
-            self.lease.take().into_iter().for_each(Pooled::discard);
-        }
-        self.leave();
+        self.leave_with(is_usable);
     }
 }
 
@@ -168,8 +184,7 @@ impl Drop for Engaged {
             Purpose::Set(..) => {
                 self.lost(&mut state, &purpose);
                 drop(state);
-                self.lease.take().into_iter().for_each(Pooled::discard);
-                return self.leave();
+                return self.leave_with(false);
             }
         }
         drop(state);

@@ -69,6 +69,8 @@ pub struct Transaction {
     pub node: Option<usize>,
     /// Set when it was rolled back, for this reason. From then on only its end succeeds.
     pub lost: Option<SessionError>,
+    /// Set when the session of the transaction may have settings that the proxy does not know.
+    pub is_session_spoilt: bool,
 }
 
 /// A statement that changed the session.
@@ -200,8 +202,13 @@ impl State {
 
     pub fn begin(&mut self, request: Request) {
         let steps = self.next.take().into_iter().chain([request]).collect();
-        let transaction = Transaction { steps, savepoints: Vec::new(), node: None, lost: None };
-        self.transaction = Some(transaction);
+        self.transaction = Some(Transaction {
+            steps,
+            savepoints: Vec::new(),
+            node: None,
+            lost: None,
+            is_session_spoilt: false,
+        });
     }
 
     /// The session in which a statement runs at a node.
@@ -242,6 +249,13 @@ impl State {
     /// True if the transaction is at this node.
     pub fn is_held_for_transaction(&self, node: usize) -> bool {
         self.transaction.as_ref().is_some_and(|transaction| transaction.node == Some(node))
+    }
+
+    /// Has the session of the transaction discarded when the transaction ends. Returns false if the
+    /// transaction is not at this node.
+    pub fn discard_after_transaction(&mut self, node: usize) -> bool {
+        let here = self.transaction.as_mut().filter(|transaction| transaction.node == Some(node));
+        here.map(|transaction| transaction.is_session_spoilt = true).is_some()
     }
 
     /// Notes that the session of the transaction is gone, or perhaps gone.

@@ -237,6 +237,7 @@ impl Turn {
     ) {
         let mut state = self.front.state();
         let lost = state.transaction.as_mut().and_then(|transaction| transaction.lost.take());
+        let is_spoilt = state.transaction.as_ref().is_some_and(|own| own.is_session_spoilt);
         let taken = state.take_transaction();
         drop(state);
         if let Some(lost) = lost.filter(|_| how == COMMIT) {
@@ -261,7 +262,11 @@ impl Turn {
             let result = match result {
                 Ok(answer) => {
                     drop(answer);
-                    self.front.put_back(node, lease, applied);
+                    if is_spoilt {
+                        lease.into_iter().for_each(Pooled::discard);
+                    } else {
+                        self.front.put_back(node, lease, applied);
+                    }
                     Ok(())
                 }
                 // Whatever became of it, closed it is rolled back.

@@ -4,7 +4,7 @@ use epoll_group::client::Request;
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::value::Scalar;
 
-use super::{World, limits, refused, rows};
+use super::{World, discarded, limits, refused, rows};
 use crate::fleet::Fleet;
 
 #[test]
@@ -56,6 +56,30 @@ fn a_setting_that_fails_is_not_kept() {
     assert_eq!(rows(&mut session, "select @a, @b"), "2|NULL;");
     drop(session);
     world.settled();
+}
+
+#[test]
+fn the_session_of_a_refused_set_is_discarded() {
+    let world = World::with(|| Fleet::start(1, limits().max(1)).expect("they start"));
+    let (mut one, mut other) = (world.session(), world.session());
+    let partial = "set @a = 7, no_such_variable = 1";
+    assert_eq!(refused(&mut one, partial).0, 1193);
+    assert_eq!(rows(&mut other, "select @a"), "NULL;");
+    assert_eq!(discarded(&world), 1);
+    // The transaction keeps its session until it ends.
+    one.run("begin").expect("it begins");
+    one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
+    assert_eq!(refused(&mut one, partial).0, 1193);
+    assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "0;");
+    assert_eq!(discarded(&world), 1);
+    one.run("commit").expect("it is kept");
+    assert_eq!(rows(&mut other, "select @a, k from sbtest1 where id = 1"), "NULL|0;");
+    assert_eq!(discarded(&world), 2);
+    // The settings before it stay.
+    one.run("set @b = 1").expect("it is set");
+    assert_eq!(refused(&mut one, partial).0, 1193);
+    assert_eq!(rows(&mut one, "select @a, @b"), "NULL|1;");
+    assert_eq!(discarded(&world), 3);
 }
 
 #[test]
