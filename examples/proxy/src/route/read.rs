@@ -15,7 +15,8 @@ use crate::refuse::{not_utf8, syntax, unroutable};
 pub(super) struct Facts<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) marks: Marks,
-    pub(super) selects: usize,
+    /// Number of words that begin a query: `select` and `table`.
+    pub(super) queries: usize,
 }
 
 /// Operators and words that may be one inside the other; what is nested deeper takes more stack than a
@@ -42,10 +43,10 @@ const OF_SESSION: [&str; 12] = [
 pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, SessionError> {
     let text = std::str::from_utf8(text).map_err(|_| not_utf8())?;
     let tokens = tokens(text)?;
-    let selects = count(&tokens, Keyword::SELECT);
+    let queries = count(&tokens, Keyword::SELECT) + count(&tokens, Keyword::TABLE);
     let marks = tokens.iter().filter(|token| matches!(token.token, Token::Placeholder(_)));
     let marks = marks.enumerate().map(|(at, token)| (token.span.start, at)).collect();
-    let facts = Facts { catalogue, marks, selects };
+    let facts = Facts { catalogue, marks, queries };
     if let Some(statement) = session::of_words(&tokens) {
         return statement;
     }
@@ -128,6 +129,10 @@ fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
             Token::Assignment => {
                 return Err(unroutable("`:=`", "it changes a variable of the session"));
             }
+            Token::StringConcat => return Err(other_precedence("||")),
+            Token::Word(word) if word.keyword == Keyword::XOR => {
+                return Err(other_precedence("xor"));
+            }
             Token::Word(word) => {
                 let name = word.value.to_ascii_lowercase();
                 if called && OF_SESSION.contains(&name.as_str())
@@ -145,6 +150,11 @@ fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
     Ok(())
 }
 
+/// Error for an operator that the parser binds tighter than `=`. MySQL binds it looser than `and`.
+fn other_precedence(operator: &str) -> SessionError {
+    unroutable(format_args!("`{operator}`"), "it reads its precedence otherwise than MySQL")
+}
+
 fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statement, SessionError> {
     use ast::Statement as Sql;
     match statement {
@@ -159,7 +169,8 @@ fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statement, Sessio
                     "it belongs to a session of one data node, and rows are spread over all",
                 ));
             }
-            if facts.selects > 0 || create.query.is_some() || create.like.is_some() {
+            // One of the words is that of `create table`.
+            if facts.queries > 1 || create.query.is_some() || create.like.is_some() {
                 return Err(unroutable("a table made of another", "its rows are spread"));
             }
             tables::define(&create.name, facts)
@@ -184,7 +195,7 @@ fn of_query(query: &Query, facts: &Facts<'_>) -> Result<Statement, SessionError>
     let SetExpr::Select(select) = &*query.body else {
         return Err(unroutable("more than a simple select", "its parts may be on several nodes"));
     };
-    if query.with.is_some() || facts.selects != 1 {
+    if query.with.is_some() || facts.queries != 1 {
         return Err(unroutable("a query in a query", "its rows may be on several nodes"));
     }
     if select.into.is_some() {

@@ -145,7 +145,7 @@ pub(super) fn insert(insert: &Insert, facts: &Facts<'_>) -> Result<Statement, Se
         return Err(unroutable("the insert", "it names no table"));
     };
     let table = Table::named(name, facts)?;
-    if facts.selects > 0 || insert.overwrite || insert.partitioned.is_some() {
+    if facts.queries > 0 || insert.overwrite || insert.partitioned.is_some() {
         return Err(unroutable("an insert of a query", "its rows are on several nodes"));
     }
     let key = table.key(facts);
@@ -218,7 +218,7 @@ fn keeps_place(assignments: &[Assignment], key: &KeyColumn<'_>) -> Result<(), Se
 
 pub(super) fn update(update: &Update, facts: &Facts<'_>) -> Result<Statement, SessionError> {
     let table = Table::only(std::slice::from_ref(&update.table), facts)?;
-    if facts.selects > 0 || update.from.is_some() {
+    if facts.queries > 0 || update.from.is_some() {
         return Err(unroutable("a query in a change", "its rows may be on several nodes"));
     }
     let key = table.key(facts);
@@ -230,7 +230,7 @@ pub(super) fn update(update: &Update, facts: &Facts<'_>) -> Result<Statement, Se
 
 pub(super) fn delete(delete: &Delete, facts: &Facts<'_>) -> Result<Statement, SessionError> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
-    if !delete.tables.is_empty() || delete.using.is_some() || facts.selects > 0 {
+    if !delete.tables.is_empty() || delete.using.is_some() || facts.queries > 0 {
         return Err(unroutable("a delete from several tables", "they may be on several nodes"));
     }
     let table = Table::only(from, facts)?;
