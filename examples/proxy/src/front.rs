@@ -13,8 +13,8 @@
 //!                       └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Where sessions are held, requests stand in line, because a cancelled one may still run at a data node
-//! when the client sends the next.
+//! Where sessions are held, a request waits until the one before it has ended, because a cancelled one
+//! may still run at a data node when the client sends the next.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -53,7 +53,9 @@ pub struct State {
     held: Vec<Held>,
     /// A request is under way that may change the above.
     is_busy: bool,
-    waiting: VecDeque<Turn>,
+    /// The request that runs next. A client has one uncancelled request at most, so each older one is
+    /// cancelled.
+    waiting: Option<Turn>,
     is_closed: bool,
     /// Results of the last statement.
     pub told: Remembered,
@@ -127,7 +129,9 @@ impl Front {
     pub fn enter(&self, turn: Turn) {
         let mut state = self.state();
         if state.is_busy {
-            state.waiting.push_back(turn);
+            let older = state.waiting.replace(turn);
+            drop(state);
+            older.into_iter().for_each(Turn::interrupt);
             return;
         }
         if turn.is_free() && state.is_plain() {
@@ -139,14 +143,18 @@ impl Front {
         turn.run();
     }
 
-    /// The request that was under way is over: it is the turn of the next.
+    /// The request that was under way is over: it is the turn of the next, unless it was cancelled.
     pub fn leave(&self) {
-        let mut state = self.state();
-        let next = state.waiting.pop_front();
-        state.is_busy = next.is_some();
-        drop(state);
-        if let Some(turn) = next {
-            turn.run();
+        loop {
+            let mut state = self.state();
+            let next = state.waiting.take();
+            state.is_busy = next.is_some();
+            drop(state);
+            match next {
+                Some(turn) if turn.ticket.is_cancelled() => turn.interrupt(),
+                Some(turn) => return turn.run(),
+                None => return,
+            }
         }
     }
 

@@ -86,6 +86,11 @@ impl Turn {
         }
     }
 
+    /// Ends it, cancelled before it ran.
+    pub fn interrupt(self) {
+        self.deferred.finish(|_| Err(SessionError::interrupted()));
+    }
+
     fn run_own(self, own: Own) {
         match own {
             Own::Told(told) => {

@@ -7,6 +7,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::client::Session;
+use epoll_group::stats::Counter;
+
 use super::{LONG, World, limits, refused, rows, until};
 use crate::engaged::Borrowed;
 use crate::fleet::Fleet;
@@ -205,6 +208,43 @@ fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
     is_frozen.store(false, Ordering::Relaxed);
     // Answered or interrupted.
     let _ = count.wait().and_then(super::text);
+    world.settled();
+}
+
+/// While the data node of a held session is silent, a request of its client waits. A cancelled one does
+/// not change the session, and the next one takes its place.
+#[test]
+fn requests_that_are_cancelled_before_their_turn_do_not_run() {
+    let is_frozen = Arc::new(AtomicBool::new(false));
+    let frozen = Arc::clone(&is_frozen);
+    let world = World::with(|| {
+        let patience = Patience { limits: limits(), statement: LONG, silence: LONG };
+        let through = |endpoints: Vec<String>| vec![wire(endpoints[0].clone(), &frozen)];
+        Fleet::start_with(1, patience, through).expect("they start")
+    });
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("set @a = 7").expect("it is set");
+    let stats = || world.fleet.proxy.stats();
+    let cancelled = |session: &mut Session, text: &str| {
+        let before = stats().get(Counter::RequestsExecuted);
+        let pending = session.send(text).expect("it is sent");
+        until("the proxy has it", || stats().get(Counter::RequestsExecuted) > before);
+        session.canceller().cancel();
+        let error = pending.wait().and_then(super::text).expect_err("it is cancelled");
+        assert_eq!(error.server_error().map(|said| said.code), Some(1317), "{error}");
+    };
+    is_frozen.store(true, Ordering::Relaxed);
+    cancelled(&mut one, "select k from sbtest1 where id = 1");
+    for _ in 0..100 {
+        cancelled(&mut one, "begin");
+        let deferred = stats().deferred_requests;
+        assert!(deferred <= 2, "{deferred} requests, where one runs and one waits");
+    }
+    is_frozen.store(false, Ordering::Relaxed);
+    until("no request waits", || stats().deferred_requests == 0);
+    one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
+    assert_eq!(rows(&mut other, "select k from sbtest1 where id = 1"), "0;");
+    drop(one);
     world.settled();
 }
 
