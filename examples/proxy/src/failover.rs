@@ -1,8 +1,8 @@
 //! [`Probe`]: finds out whether a data node is gone, and goes over to its stand-by.
 //!
 //! ```text
-//!   a session is lost ──▶ the primary, asked twice ──answers──▶ nothing happens
-//!                                │ does not
+//!   a session is lost ──▶ the primary, asked twice ──answers or refuses──▶ nothing happens
+//!                                │ does neither
 //!                                ▼
 //!                         the stand-by, asked ──answers──▶ the pool goes over
 //!                                │ does not
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use epoll_group::client::{Client, Request};
+use epoll_group::client::{self, Client, Request};
 use epoll_group::pool::Version;
 
 use crate::nodes::Nodes;
@@ -44,8 +44,10 @@ impl Probe {
     fn ask_current(self, tries: u32) {
         let client = self.nodes.get(self.node).endpoint(self.version).client.clone();
         let limit = self.nodes.patience.silence;
-        ask(&client, limit, move |answers| match tries {
-            _ if answers => {}
+        ask(&client, limit, move |answer| match tries {
+            // A server that refuses, such as one with too many connections, lives.
+            _ if answer.as_ref().map_or_else(|error| error.server_error().is_some(), |()| true) => {
+            }
             0 | 1 => self.ask_standby(),
             _ => {
                 let handle = self.nodes.handle.clone();
@@ -60,8 +62,8 @@ impl Probe {
         let next = (self.version.number() + 1) % endpoints.len() as u64;
         let client = endpoints[next as usize].client.clone();
         let limit = self.nodes.patience.silence;
-        ask(&client, limit, move |answers| {
-            if answers {
+        ask(&client, limit, move |answer| {
+            if answer.is_ok() {
                 self.nodes.fail_over(self.node, self.version);
             }
         });
@@ -74,16 +76,23 @@ impl Drop for Probe {
     }
 }
 
-/// Calls `then` with whether a server answers a statement.
-fn ask(client: &Client, limit: Duration, then: impl FnOnce(bool) + Send + 'static) {
+/// Calls `then` with the answer of a server to a statement.
+fn ask(
+    client: &Client,
+    limit: Duration,
+    then: impl FnOnce(Result<(), client::Error>) + Send + 'static,
+) {
     client.session_then(move |session| {
-        let Ok(mut session) = session else { return then(false) };
+        let mut session = match session {
+            Ok(session) => session,
+            Err(error) => return then(Err(error)),
+        };
         match session.send(Request::sql("select 1").timeout(limit)) {
             Ok(pending) => pending.then(move |answer| {
-                then(answer.is_ok());
+                then(answer.map(drop));
                 drop(session);
             }),
-            Err(_) => then(false),
+            Err(error) => then(Err(error)),
         }
     });
 }

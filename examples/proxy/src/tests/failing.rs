@@ -8,7 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::client::Session;
+use epoll_group::session::{
+    self, Account, AuthError, Cancel, Login, Peer, Reply, Service, SessionError, SessionId,
+};
 use epoll_group::stats::Counter;
+use epoll_group::{Config, Runtime};
 
 use super::{LONG, World, limits, refused, rows, until};
 use crate::engaged::Borrowed;
@@ -68,6 +72,60 @@ fn a_server_that_accepts_and_is_silent_is_given_up() {
     let mut session = world.session();
     assert_eq!(rows(&mut session, "select count(*) from sbtest1"), "8;");
     drop(silent);
+}
+
+/// A server that refuses each statement, or each login.
+struct Refusing {
+    at_login: bool,
+}
+
+impl Service for Refusing {
+    type Session = ();
+
+    fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
+        if self.at_login { Err(AuthError::denied()) } else { Ok(Account::new("proxy")) }
+    }
+
+    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::none()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        _: session::Request<'_>,
+        _: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        Err(SessionError::new(1040, b"08004", "Too many connections"))
+    }
+}
+
+/// Version of a node after its server was suspected.
+fn version_after_probe(silence: Duration, endpoints: impl Fn(Vec<String>) -> Vec<String>) -> u64 {
+    let patience = Patience { silence, ..patience() };
+    let fleet = Fleet::start_with(1, patience, endpoints).expect("they start");
+    let node = fleet.nodes.get(0);
+    fleet.nodes.suspect(0, node.version());
+    until("the probe has ended", || !node.is_probed.load(Ordering::Acquire));
+    node.version().number()
+}
+
+#[test]
+fn a_server_that_refuses_is_neither_given_up_nor_gone_over_to() {
+    let _alone = super::alone();
+    let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
+    let runtime = runtime.expect("it starts");
+    let closed = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let closed = closed.local_addr().expect("it has one").to_string();
+    for at_login in [false, true] {
+        let server = session::Server::new(Refusing { at_login });
+        let listener = runtime.listen("127.0.0.1:0", server).expect("it listens");
+        let refusing = listener.local_addr().to_string();
+        let primary = |all: Vec<String>| vec![refusing.clone(), all[1].clone()];
+        assert_eq!(version_after_probe(LONG, primary), 0, "at login: {at_login}");
+        let standby = |_| vec![closed.clone(), refusing.clone()];
+        assert_eq!(version_after_probe(patience().silence, standby), 0, "at login: {at_login}");
+    }
 }
 
 #[test]
