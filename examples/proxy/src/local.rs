@@ -20,6 +20,7 @@ pub fn tell(front: &Front, told: &[Told], reply: &mut Reply<'_>) -> Result<(), S
     reply.columns(&columns.collect::<Vec<_>>())?;
     let state = front.state();
     let (insert_id, affected) = (state.told.insert_id, state.told.affected);
+    let autocommit = !state.manual_commit;
     drop(state);
     reply.row(|row| {
         for told in told {
@@ -27,6 +28,7 @@ pub fn tell(front: &Front, told: &[Told], reply: &mut Reply<'_>) -> Result<(), S
                 What::ConnectionId => row.int(front.number.into()),
                 What::LastInsertId => row.int(insert_id.try_into().unwrap_or(i64::MAX)),
                 What::RowCount => row.int(affected),
+                What::Autocommit => row.int(autocommit.into()),
                 What::Database => row.text(&front.schema),
                 What::User => row.text(format!("{}@%", front.user)),
             }

@@ -115,6 +115,8 @@ pub enum What {
     ConnectionId,
     LastInsertId,
     RowCount,
+    /// 1 if statements commit by themselves, else 0.
+    Autocommit,
     Database,
     User,
 }

@@ -1,5 +1,7 @@
 //! Reads a statement: one, whole, and of a kind that the proxy knows.
 
+use std::fmt::Display;
+
 use epoll_group::session::SessionError;
 use sqlparser::ast::{self, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TableFactor};
 use sqlparser::dialect::MySqlDialect;
@@ -37,6 +39,16 @@ const OF_SESSION: [&str; 12] = [
     "user",
     "session_user",
     "system_user",
+];
+
+/// Variables whose value belongs to a session of the data node.
+pub(super) const VARIABLES_OF_SESSION: [&str; 6] = [
+    "autocommit",
+    "last_insert_id",
+    "identity",
+    "warning_count",
+    "error_count",
+    "pseudo_thread_id",
 ];
 
 /// Reads a text.
@@ -121,10 +133,12 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
 
 /// Checks that need the words alone.
 fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
-    let mut rest = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
-    let mut rest = std::iter::from_fn(|| rest.next()).peekable();
-    while let Some(TokenWithSpan { token, .. }) = rest.next() {
-        let called = rest.peek().is_some_and(|next| next.token == Token::LParen);
+    let tokens = tokens.iter().map(|token| &token.token);
+    let tokens: Vec<_> = tokens.filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    // A change of a variable has its own checks.
+    let is_set = matches!(tokens[..], [Token::Word(word), ..] if word.keyword == Keyword::SET);
+    for (at, token) in tokens.iter().enumerate() {
+        let called = tokens.get(at + 1).is_some_and(|next| **next == Token::LParen);
         match token {
             Token::Assignment => {
                 return Err(unroutable("`:=`", "it changes a variable of the session"));
@@ -138,16 +152,39 @@ fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
                 if called && OF_SESSION.contains(&name.as_str())
                     || word.quote_style.is_none() && name == "current_user"
                 {
-                    return Err(unroutable(
-                        format_args!("{name}()"),
-                        "it tells of a session of the data node, which clients share",
-                    ));
+                    return Err(of_shared_session(format_args!("{name}()")));
+                }
+                if !is_set && ends_with_variable_of_session(&tokens[..=at]) {
+                    return Err(of_shared_session(format_args!("`{name}`")));
                 }
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// True for tokens such as `select @@autocommit` and `1 + @@session.autocommit`.
+fn ends_with_variable_of_session(tokens: &[&Token]) -> bool {
+    let is_scope = |word: &Word| {
+        let scopes = ["@@session", "@@local"];
+        scopes.iter().any(|scope| word.value.eq_ignore_ascii_case(scope))
+    };
+    let name = match tokens {
+        [.., Token::Word(scope), Token::Period, Token::Word(name)] if is_scope(scope) => {
+            Some(name.value.as_str())
+        }
+        [.., Token::Word(name)] if name.quote_style.is_none() => name.value.strip_prefix("@@"),
+        _ => None,
+    };
+    name.is_some_and(|name| {
+        VARIABLES_OF_SESSION.iter().any(|known| name.eq_ignore_ascii_case(known))
+    })
+}
+
+/// Error for a value that belongs to a session of the data node.
+pub(super) fn of_shared_session(what: impl Display) -> SessionError {
+    unroutable(what, "it tells of a session of the data node, which clients share")
 }
 
 /// Error for an operator that the parser binds tighter than `=`. MySQL binds it looser than `and`.

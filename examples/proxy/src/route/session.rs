@@ -7,7 +7,7 @@ use sqlparser::ast::{
 };
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::read::{Facts, path, word};
+use super::read::{Facts, VARIABLES_OF_SESSION, of_shared_session, path, word};
 use super::{Own, Statement, Told, What};
 use crate::refuse::{unknown_database, unroutable};
 
@@ -59,6 +59,13 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
         }
         Sql::ReleaseSavepoint { name } => {
             Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::Release)))
+        }
+        Sql::ShowVariables { filter: Some(filter), global: false, .. } => {
+            let filter = filter.to_string().to_ascii_lowercase();
+            match VARIABLES_OF_SESSION.iter().find(|name| filter.contains(**name)) {
+                Some(name) => Err(of_shared_session(format_args!("`show variables` of {name}"))),
+                None => Ok(Statement::Anywhere),
+            }
         }
         Sql::ShowVariables { .. }
         | Sql::ShowStatus { .. }
@@ -232,23 +239,35 @@ pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
             SelectItem::ExprWithAlias { expr, alias } => (expr, alias.value.clone()),
             _ => return None,
         };
-        let Expr::Function(function) = expr else { return None };
-        if let ast::FunctionArguments::List(arguments) = &function.args
-            && !arguments.args.is_empty()
-        {
-            return None;
-        }
-        let name = path(&function.name)?;
-        let [name] = &name[..] else { return None };
-        let what = match name.as_str() {
-            "connection_id" => What::ConnectionId,
-            "last_insert_id" => What::LastInsertId,
-            "row_count" => What::RowCount,
-            "database" | "schema" => What::Database,
-            "user" | "current_user" | "session_user" | "system_user" => What::User,
+        let what = match expr {
+            Expr::Function(function) => of_function(function)?,
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => of_variable(&expr.to_string())?,
             _ => return None,
         };
         Some(Told { label, what })
     };
     select.projection.iter().map(item).collect()
+}
+
+fn of_function(function: &ast::Function) -> Option<What> {
+    if let ast::FunctionArguments::List(arguments) = &function.args
+        && !arguments.args.is_empty()
+    {
+        return None;
+    }
+    let name = path(&function.name)?;
+    let [name] = &name[..] else { return None };
+    match name.as_str() {
+        "connection_id" => Some(What::ConnectionId),
+        "last_insert_id" => Some(What::LastInsertId),
+        "row_count" => Some(What::RowCount),
+        "database" | "schema" => Some(What::Database),
+        "user" | "current_user" | "session_user" | "system_user" => Some(What::User),
+        _ => None,
+    }
+}
+
+fn of_variable(text: &str) -> Option<What> {
+    let names = ["@@autocommit", "@@session.autocommit", "@@local.autocommit"];
+    names.iter().any(|name| text.eq_ignore_ascii_case(name)).then_some(What::Autocommit)
 }

@@ -303,6 +303,8 @@ fn what_any_node_can_answer_goes_anywhere() {
         "show variables",
         "show global variables",
         "show variables like 'a%'",
+        "show global variables like 'autocommit'",
+        "select @@global.autocommit, @autocommit, @@session.time_zone",
         "show tables",
     ] {
         assert_eq!(read(text.as_bytes(), &catalogue()), Ok(Statement::Anywhere), "{text}");
@@ -312,6 +314,15 @@ fn what_any_node_can_answer_goes_anywhere() {
         ("select `get_lock`('a', 1)", "1235"),
         ("select 1 + last_insert_id()", "1235"),
         ("select found_rows()", "1235"),
+        ("select @@autocommit + 1", "1235"),
+        ("select @@session . `AutoCommit`, 1", "1235"),
+        ("select @@last_insert_id", "1235"),
+        ("select @@IDENTITY", "1235"),
+        ("select @@warning_count, @@local.error_count", "1235"),
+        ("select @@pseudo_thread_id", "1235"),
+        ("insert into sbtest1 (id, k) values (5, @@identity)", "1235"),
+        ("show variables like 'autocommit'", "1235"),
+        ("show session variables where variable_name in ('a', 'Autocommit')", "1235"),
         ("select @a := 1", "1235"),
         ("select 1 into @a", "1235"),
         ("select *", "1064"),
@@ -340,6 +351,7 @@ fn the_session_is_the_proxys() {
         is(text, Own::Autocommit(false));
     }
     is("set autocommit=1", Own::Autocommit(true));
+    is("set @@session.autocommit=1", Own::Autocommit(true));
     for text in ["set names utf8mb4", "set names 'utf8'", "use sbtest", "set names default"] {
         is(text, Own::Nothing);
     }
@@ -353,6 +365,10 @@ fn the_session_is_the_proxys() {
     is("set transaction isolation level read committed", Own::NextTransaction);
     let told = vec![Told { label: "connection_id()".to_owned(), what: What::ConnectionId }];
     is("select connection_id()", Own::Told(told));
+    for name in ["@@autocommit", "@@SESSION.Autocommit", "@@local.autocommit"] {
+        let told = vec![Told { label: name.to_owned(), what: What::Autocommit }];
+        is(&format!("select {name}"), Own::Told(told));
+    }
     check(&[
         ("commit and chain", "1235"),
         ("set autocommit=?", "1235"),

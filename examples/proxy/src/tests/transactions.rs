@@ -51,7 +51,10 @@ fn the_second_node_is_refused_and_both_are_named() {
 fn without_autocommit_statements_begin_transactions() {
     let world = World::new();
     let (mut one, mut other) = (world.session(), world.session());
+    assert_eq!(rows(&mut one, "select @@autocommit"), "1;");
     one.run("set autocommit=0").expect("it is off");
+    assert_eq!(rows(&mut one, "select @@autocommit, @@session.autocommit"), "0|0;");
+    assert_eq!(rows(&mut other, "select @@autocommit"), "1;");
     assert_eq!(rows(&mut one, "select 1"), "1;");
     assert_eq!(world.fleet.in_use(), 0);
     one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
