@@ -29,11 +29,19 @@ impl Engine {
         if arguments.len() < marks {
             return Err(syntax("?"));
         }
-        for setting in settings {
+        let before = (session.locals.clone(), session.variables.clone());
+        let was_on = self.commits_itself(session);
+        let done = settings.iter().try_for_each(|setting| {
             let value = self.evaluate(session, &setting.value, arguments)?;
-            self.assign(session, &setting.target, value, reply)?;
+            self.assign(session, &setting.target, value, reply)
+        });
+        if done.is_err() {
+            // All or nothing. Global variables stay changed: another session may have read them.
+            (session.locals, session.variables) = before;
+            return done;
         }
-        Ok(())
+        // Switched on, autocommit commits what is open.
+        if !was_on && self.commits_itself(session) { self.commit(session) } else { Ok(()) }
     }
 
     /// The value; None for the default.
@@ -132,12 +140,6 @@ impl Engine {
             (Scope::Next, _) => {
                 session.next_read_only = value.map(|value| value == "ON");
                 Ok(())
-            }
-            (_, "autocommit") => {
-                let was_on = self.commits_itself(session);
-                session.locals.set(name, value)?;
-                // Switched on, it commits what is open.
-                if !was_on && self.commits_itself(session) { self.commit(session) } else { Ok(()) }
             }
             (_, "character_set_client") if value.is_some_and(|value| !is_utf8(value)) => {
                 Err(wrong_value(name, value.unwrap_or_default()))

@@ -16,7 +16,7 @@ pub const VERSION: &str = "8.0.32-X-Cluster-8.4.20-epoll-group";
 pub struct Globals(RwLock<BTreeMap<&'static str, String>>);
 
 /// Variables that a session has set for itself.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Locals(HashMap<&'static str, String>);
 
 impl Globals {

@@ -315,6 +315,26 @@ fn variables_belong_to_their_session() {
 }
 
 #[test]
+fn a_set_that_fails_changes_nothing_of_its_session() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.new_session(4).good();
+    let k = "select k from sbtest1 where id = 1";
+    let before = rows(&mut client, k);
+    change(&mut client, "set @a = 1, autocommit = 0");
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
+    let partial = "set @a = 2, @b = 3, sql_mode = 'ansi', autocommit = 1, missing = 1";
+    assert_eq!(failure(&mut client, partial).code, 1193);
+    assert_eq!(
+        rows(&mut client, "select @a, @b, @@sql_mode, @@autocommit"),
+        "1|NULL|STRICT_TRANS_TABLES|0;"
+    );
+    assert_eq!(text(&client.execute(4, k).good()), before);
+    change(&mut client, "rollback");
+    assert_eq!(rows(&mut client, k), before);
+}
+
+#[test]
 fn transactions_end_as_they_are_told() {
     let server = Server::start();
     let mut client = server.client();
