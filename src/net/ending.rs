@@ -65,13 +65,16 @@ impl Round<'_> {
             Stage::Open if next == Next::Paused && self.input_waits(recv) => {
                 recv.drain_later = true;
             }
-            // The same holds for the last bytes of a peer that has finished.
-            Stage::Open if recv.ended && self.conn.is_paused() && !recv.buf.is_empty() => {
-                recv.drain_later = true;
-            }
+            // The same holds if the peer has finished, or the protocol has paused in this turn.
+            Stage::Open if self.keeps_input(recv) => recv.drain_later = true,
             Stage::Open => self.drain(recv),
             _ => {}
         }
+    }
+
+    /// Returns true if unconsumed bytes wait for the user to resume reading.
+    pub(super) fn keeps_input(&self, recv: &Recv) -> bool {
+        self.conn.is_paused() && !recv.buf.is_empty()
     }
 
     /// Returns true if input waits that will be received later.

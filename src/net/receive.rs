@@ -421,8 +421,9 @@ impl Round<'_> {
         }
         let mut next = Next::Rest;
         // A peer that answers each reply with a request would keep the socket from ever running
-        // dry. So a drain reads until it is dry once.
-        let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
+        // dry. So a drain reads until it is dry once. Bytes that a pause has kept come before its end.
+        let kept = recv.again || self.keeps_input(recv);
+        let served = marks.has(DRAIN) && recv.dry && !recv.awaiting && !kept;
         let wanted = recv.stage.reads() && !recv.ended && !served && !marks.has(CLOSE);
         // If the bytes came in time and were not read in time, the fault is ours. So the socket is
         // read before the deadline counts against the peer.

@@ -831,4 +831,70 @@ mod tests {
         let all = ["received", "released", "ended", "received", "released", "draining", "closed"];
         assert_eq!(*lock(&calls), all);
     }
+
+    /// A protocol that takes nothing and pauses in its first calls, then takes all.
+    fn pausing(calls: u32) -> (World, Calls) {
+        Noting::world(|_| {
+            let paused = AtomicU32::new(0);
+            move |conn: &Connection, input: &mut Input<'_>| {
+                if paused.fetch_add(1, Ordering::Relaxed) < calls {
+                    conn.pause_reads();
+                } else {
+                    input.take_all();
+                }
+                Ok(())
+            }
+        })
+    }
+
+    #[test]
+    fn a_drain_waits_for_the_bytes_that_a_paused_handler_has_left() {
+        let (mut world, calls) = pausing(1);
+        world.runtime.start_draining();
+        world.sends(FRAME);
+        assert_eq!(*lock(&calls), ["received", "released"]);
+        assert!(!world.conn.is_closed());
+        world.conn.resume_reads();
+        world.run();
+        let all = ["received", "released", "received", "released", "draining", "closed"];
+        assert_eq!(*lock(&calls), all);
+    }
+
+    #[test]
+    fn a_drain_waits_for_a_handler_that_pauses_again() {
+        let (mut world, calls) = pausing(2);
+        world.sends(FRAME);
+        // One worker handles both.
+        let handler = world.conn.0.recv.notify(Marks::NONE).expect("it is idle");
+        world.runtime.start_draining();
+        world.conn.resume_reads();
+        world.conn.0.schedule(handler);
+        world.run();
+        assert_eq!(*lock(&calls), ["received", "released", "received"]);
+        world.conn.resume_reads();
+        world.run();
+        let all =
+            ["received", "released", "received", "received", "released", "draining", "closed"];
+        assert_eq!(*lock(&calls), all);
+    }
+
+    #[test]
+    fn a_drain_delivers_the_bytes_of_a_pause_that_is_over_at_once() {
+        let (mut world, calls) = Noting::world(|_| {
+            let calls = AtomicU32::new(0);
+            move |conn: &Connection, input: &mut Input<'_>| {
+                if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+                    conn.pause_reads();
+                    conn.resume_reads();
+                } else {
+                    input.take_all();
+                }
+                Ok(())
+            }
+        });
+        world.runtime.start_draining();
+        world.sends(FRAME);
+        let all = ["received", "released", "received", "released", "draining", "closed"];
+        assert_eq!(*lock(&calls), all);
+    }
 }
