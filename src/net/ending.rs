@@ -315,20 +315,29 @@ impl Round<'_> {
     /// Cuts a peer that has sent nothing in time. The socket was read before.
     pub(super) fn look_at_silence(&self, recv: &mut Recv) {
         let now = clock::now();
-        if recv.silent_until.is_some_and(|until| until <= now) {
-            let reason = CloseReason::FirstBytesTimeout(self.conn.first_bytes_timeout());
-            self.finish(recv, Some(reason));
-            return;
-        }
-        if let Some(until) = recv.handshake_until.filter(|until| *until <= now) {
+        let passed = |until: &Instant| *until <= now;
+        let silent = recv.silent_until.filter(passed);
+        let handshake = recv.handshake_until.filter(passed);
+        if let Some(until) = silent.into_iter().chain(handshake).min() {
+            let first_bytes = self.conn.first_bytes_timeout();
             let limit = self.conn.handshake_timeout();
-            // This runtime was late too, so the peer had no full chance.
+            // If this runtime was late too, the peer had no full chance.
             if !recv.frame_excuse.covers(until, now) {
-                self.finish(recv, Some(CloseReason::HandshakeTimeout(limit)));
+                let reason = match silent {
+                    Some(_) => CloseReason::FirstBytesTimeout(first_bytes),
+                    None => CloseReason::HandshakeTimeout(limit),
+                };
+                self.finish(recv, Some(reason));
                 return;
             }
-            recv.handshake_until = Some(now + limit);
-            self.conn.arm(now + limit);
+            if silent.is_some() {
+                recv.silent_until = Some(now + first_bytes);
+                self.conn.arm(now + first_bytes);
+            }
+            if handshake.is_some() {
+                recv.handshake_until = Some(now + limit);
+                self.conn.arm(now + limit);
+            }
         }
         match self.idle_until(recv, now) {
             Some(until) if until > now => self.conn.arm(until),

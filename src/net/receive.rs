@@ -79,7 +79,7 @@ pub(super) struct Recv {
     /// Set when that time has passed. Unless the bytes that have arrived complete the frame, the
     /// connection ends.
     pub(super) frame_late: bool,
-    /// Excuse of the peer for a late frame.
+    /// Excuse of the peer for late first bytes, a late handshake or a late frame.
     pub(super) frame_excuse: Excuse,
     /// Set while the protocol has no room for the unconsumed bytes. Nothing is received before
     /// [`RESUME`] or this time.

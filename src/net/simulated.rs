@@ -61,7 +61,11 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::conn::READABLE;
-    use super::super::{Close, CloseReason, ConnectOptions, HalfClose, Input, Sent, Turn};
+    use super::super::layer::Makers;
+    use super::super::{
+        Close, CloseReason, ConnectOptions, Decoded, HalfClose, Input, Layer, LayerState, Sent,
+        Turn,
+    };
     use super::*;
     use crate::config::Config;
     use crate::runtime::source::{Source, TIMER, WorkerContext};
@@ -122,12 +126,21 @@ mod tests {
 
         /// `protocol` gets the socket of the peer.
         fn serving<P: Protocol>(config: Config, protocol: impl FnOnce(&UnixStream) -> P) -> Self {
+            Self::layered(config, Makers::default(), protocol)
+        }
+
+        fn layered<P: Protocol>(
+            config: Config,
+            layers: Makers,
+            protocol: impl FnOnce(&UnixStream) -> P,
+        ) -> Self {
             let now = Instant::now();
             clock::simulate(Some(now));
             let runtime = Simulated::new(config).expect("descriptors");
             let (ours, peer) = UnixStream::pair().expect("descriptors");
             ours.set_nonblocking(true).expect("a socket");
-            let served = Served::new(protocol(&peer));
+            let options = ConnOptions { layers, ..ConnOptions::default() };
+            let served = Served(Arc::new(Typed::new(protocol(&peer), options)));
             let peer_addr = Address::Unix("".into());
             let conn =
                 served.accept(runtime.group(), ours.into(), peer_addr).expect("there is room");
@@ -896,5 +909,71 @@ mod tests {
         world.sends(FRAME);
         let all = ["received", "released", "received", "released", "draining", "closed"];
         assert_eq!(*lock(&calls), all);
+    }
+
+    /// Greets each peer, and reads no input.
+    struct Greets;
+
+    impl Protocol for Greets {
+        type State = ();
+
+        fn opened(&self, conn: &Connection) -> Result<(), Close> {
+            conn.send(FRAME);
+            Ok(())
+        }
+
+        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_peer_that_waits_for_a_late_greeting_gets_the_time_for_its_first_bytes_again() {
+        let limit = Config::default().first_bytes_timeout;
+        for answers in [true, false] {
+            let mut world = World::serving(Config::default(), |_| Greets);
+            world.looks_at(world.now + limit + LATE);
+            assert_eq!(world.reads(FRAME.len()), FRAME.len());
+            assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), 0, "the greeting was late");
+            world.looks_at(world.now + limit - LATE);
+            if answers {
+                world.sends(FRAME);
+            }
+            world.looks_at(world.now + 2 * LATE);
+            assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), u64::from(!answers));
+            assert_eq!(world.conn.is_closed(), !answers);
+        }
+    }
+
+    /// Layer whose handshake waits for the peer.
+    struct Waits;
+
+    impl Layer for Waits {
+        fn received(
+            &mut self,
+            _: &Connection,
+            _: &mut Input<'_>,
+            _: &mut Decoded<'_>,
+            _: &mut Vec<u8>,
+        ) -> Result<LayerState, Close> {
+            Ok(LayerState::Handshaking)
+        }
+
+        fn send(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Close> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_peer_that_waits_for_a_late_handshake_gets_its_time_again() {
+        let limit = Config::default().first_bytes_timeout;
+        assert_eq!(limit, Config::default().handshake_timeout);
+        let mut layers = Makers::default();
+        layers.push(|_: &Connection| Ok(Box::new(Waits) as _));
+        let mut world = World::layered(Config::default(), layers, |_| Deaf);
+        world.looks_at(world.now + limit + LATE);
+        assert!(!world.conn.is_closed());
+        world.looks_at(world.now + limit + LATE);
+        assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), 1);
     }
 }
