@@ -130,8 +130,12 @@ pub trait Protocol: Send + Sync + 'static {
     /// Follows `received` on the same thread, while another thread may already receive for this
     /// connection. Here the protocol runs, or hands out, the work that the bytes made runnable.
     /// `received` passes that work by way of [`Connection::extension`]. `turn` says if other events
-    /// wait after this one. Unless the connection breaks, it does not end between the two calls. So
-    /// answers to the last bytes before a half-close, a drain or a [`Close`] still leave.
+    /// wait after this one.
+    ///
+    /// A half-close, a drain or an error of this `received` ends the connection only after this call, so
+    /// answers from here still leave. Any other end may come first, and then sends are refused: the
+    /// connection breaks, a thread calls `close`, or another worker receives later bytes that end it. Those
+    /// make `received` or a layer fail, for example, or are longer than `max_allowed_packet`.
     fn released(&self, conn: &Connection, turn: Turn) {
         let _ = (conn, turn);
     }
@@ -187,8 +191,9 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = (conn, state);
     }
 
-    /// Called when the connection has ended. This is the last call for it. If the connection broke,
-    /// a `released` that runs on another thread may end after this.
+    /// Called when the connection has ended. This is the last call for it, with one exception: unless a
+    /// half-close or a drain has ended it, a [`released`](Self::released) for earlier bytes may begin or
+    /// end on another thread after this.
     fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {
         let _ = (conn, state, reason);
     }
