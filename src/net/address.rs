@@ -40,7 +40,12 @@ impl Address {
     pub(super) fn to_raw(&self) -> io::Result<SockAddr> {
         match self {
             Self::Tcp(addr) => Ok((*addr).into()),
-            Self::Unix(path) => SockAddr::unix(path),
+            Self::Unix(path) => {
+                if !self.is_abstract() {
+                    check_path(path)?;
+                }
+                SockAddr::unix(path)
+            }
         }
     }
 
@@ -75,6 +80,16 @@ const UNIX_PREFIX: &str = "unix:";
 /// Path that stands for a name in the abstract namespace.
 fn abstract_path(name: &[u8]) -> PathBuf {
     OsString::from_vec([b"\0", name].concat()).into()
+}
+
+/// The kernel cuts a path at a zero byte, and chooses a name in place of an empty one.
+fn check_path(path: &Path) -> io::Result<()> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() || bytes.contains(&0) {
+        let text = format!("the path {path:?} is empty or has a zero byte");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
 }
 
 /// Process, user and group of the peer of a Unix socket, at the time when it connected.
@@ -121,13 +136,13 @@ impl ToAddress for str {
 
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
         if let Some(path) = self.strip_prefix(UNIX_PREFIX) {
-            let name = path.strip_prefix('@');
-            if name.is_none() && (path.is_empty() || path.contains('\0')) {
-                let text = format!("the path {path:?} is empty or has a zero byte");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-            let name = name.map(|name| abstract_path(name.as_bytes()));
-            return Ok(vec![Address::Unix(name.unwrap_or_else(|| path.into()))]);
+            let path = if let Some(name) = path.strip_prefix('@') {
+                abstract_path(name.as_bytes())
+            } else {
+                check_path(path.as_ref())?;
+                path.into()
+            };
+            return Ok(vec![Address::Unix(path)]);
         }
         if let Ok(addr) = self.parse() {
             return Ok(vec![Address::Tcp(addr)]);

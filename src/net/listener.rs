@@ -381,13 +381,17 @@ fn open_sockets(
                         .map(|sockets| (sockets, None))
                 }
                 Address::Unix(path) => {
-                    let mut bound = socket::listen_unix(path, backlog, socket_options);
+                    let bind = || {
+                        let raw = address.to_raw()?;
+                        socket::listen_unix(&raw, backlog, socket_options)
+                    };
+                    let mut bound = bind();
                     let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
                     if options.replace_stale_file
                         && bound.as_ref().is_err_and(in_use)
                         && remove_stale(path).unwrap_or(false)
                     {
-                        bound = socket::listen_unix(path, backlog, socket_options);
+                        bound = bind();
                     }
                     let file = (!address.is_abstract()).then(|| path.clone());
                     bound.map(|socket| (vec![socket], file))

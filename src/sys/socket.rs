@@ -101,14 +101,18 @@ pub(crate) fn listen_tcp(
     Ok(sockets.into_iter().map(OwnedFd::from).collect())
 }
 
-/// Binds and listens on a Unix path. The caller removes the file, unless this fails.
-pub(crate) fn listen_unix(path: &Path, backlog: i32, options: &Options) -> io::Result<OwnedFd> {
+/// Binds and listens on a Unix address. The caller removes the file, unless this fails.
+pub(crate) fn listen_unix(
+    address: &SockAddr,
+    backlog: i32,
+    options: &Options,
+) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     options.apply(&socket, false)?;
-    socket.bind(&SockAddr::unix(path)?)?;
+    socket.bind(address)?;
     if let Err(error) = socket.listen(backlog) {
         // The error of `listen` matters more than that of a failed removal.
-        let _ = std::fs::remove_file(path);
+        let _ = address.as_pathname().map(std::fs::remove_file);
         return Err(error);
     }
     Ok(socket.into())

@@ -2,12 +2,14 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::mpsc;
-use std::thread;
+use std::{io, thread};
 
 use epoll_group::Runtime;
 use epoll_group::net::{
-    Address, Close, CloseReason, Connection, Input, ListenError, Listener, Protocol, Sent,
+    Address, Close, CloseReason, ConnectError, Connection, Input, ListenError, Listener, Protocol,
+    Sent,
 };
 use epoll_group::stats::Counter;
 use lab::protocol::{Bytes, echo};
@@ -211,7 +213,7 @@ fn an_address_in_use_is_an_error() {
         match second {
             Err(ListenError::Bind { address, source }) => {
                 assert_eq!(&address, server.address());
-                assert_eq!(source.kind(), std::io::ErrorKind::AddrInUse);
+                assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
             }
             other => panic!("{kind:?}: {:?}", other.map(|listener: Listener| listener)),
         }
@@ -226,6 +228,35 @@ fn what_is_no_address_is_an_error() {
     assert!(matches!(listened, Err(ListenError::Address(_))));
     assert!(runtime.connect("nonsense", Bytes::new(echo)).is_err());
     assert_clean(&runtime.drain(LONG));
+}
+
+/// The kernel would cut such a path at its zero byte, and choose a name in place of an empty path.
+#[test]
+fn a_path_that_is_empty_or_has_a_zero_byte_is_an_error() {
+    let dir = TempDir::new();
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let path = dir.socket();
+    let mut longer = path.clone().into_os_string();
+    longer.push("\0more");
+    let bad = [Path::new(""), Path::new(&longer)];
+    let check = |error: &io::Error, path: &Path| {
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        assert_eq!(error.to_string(), format!("the path {path:?} is empty or has a zero byte"));
+    };
+    for bad in bad {
+        match runtime.listen(bad, Bytes::new(echo)) {
+            Err(ListenError::Bind { source, .. }) => check(&source, bad),
+            other => panic!("{bad:?}: {:?}", other.map(|listener| listener.local_addr().clone())),
+        }
+        assert!(!path.exists(), "{bad:?}");
+    }
+    let _listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
+    for bad in bad {
+        match runtime.connect(bad, Bytes::new(echo)) {
+            Err(ConnectError::Io(error)) => check(&error, bad),
+            other => panic!("{bad:?}: {other:?}"),
+        }
+    }
 }
 
 #[test]
