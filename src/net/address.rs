@@ -147,10 +147,12 @@ impl ToAddress for str {
         if let Ok(addr) = self.parse() {
             return Ok(vec![Address::Tcp(addr)]);
         }
-        let found = run_as(Wait::Network, || self.to_socket_addrs())?;
+        let found = run_as(Wait::Network, || self.to_socket_addrs())
+            .map_err(|error| io::Error::new(error.kind(), format!("{self:?}: {error}")))?;
         let addresses: Vec<_> = found.map(Address::Tcp).collect();
         if addresses.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+            let text = format!("{self:?} has no address");
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         Ok(addresses)
     }

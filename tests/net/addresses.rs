@@ -225,8 +225,10 @@ fn an_address_in_use_is_an_error() {
 fn what_is_no_address_is_an_error() {
     let runtime = Runtime::builder().config(config()).start().expect("a runtime");
     let listened = runtime.listen("nonsense", Bytes::new(echo));
-    assert!(matches!(listened, Err(ListenError::Address(_))));
-    assert!(runtime.connect("nonsense", Bytes::new(echo)).is_err());
+    let Err(ListenError::Address(error)) = listened else { panic!("{listened:?}") };
+    assert_eq!(error.to_string(), "\"nonsense\": invalid socket address");
+    let error = runtime.connect("host:port", Bytes::new(echo)).expect_err("no port");
+    assert!(error.to_string().contains("\"host:port\": invalid port value"), "{error}");
     assert_clean(&runtime.drain(LONG));
 }
 
