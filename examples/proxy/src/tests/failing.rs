@@ -136,10 +136,8 @@ fn an_error_names_the_node_and_why() {
     let _alone = super::alone();
     let patience = Patience { statement: Duration::from_millis(500), ..patience() };
     let fleet = Fleet::start_with(1, patience, |_| vec![address.clone()]).expect("they start");
-    let runtime = epoll_group::Runtime::builder()
-        .config(epoll_group::Config::default().epoll_groups(1))
-        .start()
-        .expect("it starts");
+    let runtime =
+        Runtime::builder().config(Config::default().epoll_groups(1)).start().expect("it starts");
     let client = fleet.client(&runtime).expect("its options are good");
     let mut session = client.session().expect("the proxy is there");
     let begun = Instant::now();
@@ -158,10 +156,8 @@ fn a_busy_pool_says_so() {
         silence: Duration::from_millis(300),
     };
     let fleet = Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start");
-    let runtime = epoll_group::Runtime::builder()
-        .config(epoll_group::Config::default().epoll_groups(1))
-        .start()
-        .expect("it starts");
+    let runtime =
+        Runtime::builder().config(Config::default().epoll_groups(1)).start().expect("it starts");
     let client = fleet.client(&runtime).expect("its options are good");
     let mut one = client.session().expect("the proxy is there");
     let mut other = client.session().expect("the proxy is there");
