@@ -147,8 +147,12 @@ impl ToAddress for str {
         if let Ok(addr) = self.parse() {
             return Ok(vec![Address::Tcp(addr)]);
         }
-        let found = run_as(Wait::Network, || self.to_socket_addrs())
-            .map_err(|error| io::Error::new(error.kind(), format!("{self:?}: {error}")))?;
+        let named = |error: io::Error| match error.raw_os_error() {
+            // The caller may look at its number, for example for EMFILE.
+            Some(_) => error,
+            None => io::Error::new(error.kind(), format!("{self:?}: {error}")),
+        };
+        let found = run_as(Wait::Network, || self.to_socket_addrs()).map_err(named)?;
         let addresses: Vec<_> = found.map(Address::Tcp).collect();
         if addresses.is_empty() {
             let text = format!("{self:?} has no address");

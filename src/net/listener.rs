@@ -19,7 +19,6 @@ use super::route::{Attempt, Route};
 use crate::config::ConfigError;
 use crate::runtime::{Handle, Runtime};
 use crate::stats::Counter;
-use crate::sys::clock;
 use crate::sys::socket::{self, Options, Prepare};
 
 /// Owner of an open listener. Dropping it stops the listener: connections in its backlog are still
@@ -242,8 +241,8 @@ impl Handle {
         if let Some(text) = mixed {
             return Err(ConnectError::Address(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
-        let until = connect_timeout.map(|limit| clock::later(clock::now(), limit));
-        let mut route = Route::new(to, local_addr, socket_options(self, prepare), until);
+        let socket_options = socket_options(self, prepare);
+        let mut route = Route::new(to, local_addr, socket_options, connect_timeout);
         let nowhere = io::Error::new(io::ErrorKind::NotFound, "the list of addresses is empty");
         let Attempt { address, socket, until } = route.go_on(nowhere).map_err(ConnectError::Io)?;
         let recv = Recv::outgoing(until, route);

@@ -593,9 +593,9 @@ impl Round<'_> {
             }
             Some(mut error) => {
                 if error.kind() == io::ErrorKind::NotConnected {
-                    if recv.stage.deadline().is_some_and(|until| until <= clock::now()) {
-                        let text = "connect_timeout has passed";
-                        error = io::Error::new(io::ErrorKind::TimedOut, text);
+                    let late = recv.stage.deadline().is_some_and(|until| until <= clock::now());
+                    if late && let Some(route) = &recv.route {
+                        error = route.timed_out(self.conn.peer());
                     } else if matches!(socket::hang_ups(self.conn.fd()), Ok((_, false))) {
                         // The event was of the attempt before, and this one goes on.
                         return;

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::address::Address;
 use crate::sys::clock;
@@ -17,8 +17,8 @@ pub(super) struct Route {
     rest: Vec<Address>,
     local_addr: Option<SocketAddr>,
     options: Options,
-    /// Time by which the connection must be established.
-    until: Option<Instant>,
+    /// `connect_timeout`, and the time at which it ends.
+    limit: Option<(Duration, Instant)>,
     /// Address that is tried now, if it is not the first one.
     pub(super) later: Option<Address>,
 }
@@ -37,10 +37,11 @@ impl Route {
         mut addresses: Vec<Address>,
         local_addr: Option<SocketAddr>,
         options: Options,
-        until: Option<Instant>,
+        connect_timeout: Option<Duration>,
     ) -> Self {
         addresses.reverse();
-        Self { rest: addresses, local_addr, options, until, later: None }
+        let limit = connect_timeout.map(|limit| (limit, clock::later(clock::now(), limit)));
+        Self { rest: addresses, local_addr, options, limit, later: None }
     }
 
     /// Begins to connect to the next address that allows it. `failed` is the error of the attempt before.
@@ -61,8 +62,16 @@ impl Route {
         Err(failed)
     }
 
+    /// Error of an attempt that has taken too long. `first` is the first address.
+    pub(super) fn timed_out(&self, first: &Address) -> io::Error {
+        let address = self.later.as_ref().unwrap_or(first);
+        let limit = self.limit.map_or(Duration::MAX, |(limit, _)| limit);
+        let text = format!("{address} did not answer within connect_timeout {limit:?}");
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    }
+
     fn share(&self) -> Option<Instant> {
-        let (until, now) = (self.until?, clock::now());
+        let ((_, until), now) = (self.limit?, clock::now());
         let attempts = u32::try_from(self.rest.len() + 1).unwrap_or(u32::MAX);
         Some(clock::later(now, until.saturating_duration_since(now) / attempts))
     }
