@@ -1,6 +1,5 @@
 //! [`Peer`]: one client connection, what it asks, and what it gets.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -62,8 +61,7 @@ impl Peer {
         let number = connection.as_ref().map(|connection| connection.id().number());
         if let (Some(number), Some(connection)) = (number, connection) {
             scene.owners.borrow_mut().insert(number, index);
-            let (outlet, backlog) = (wire.outlet(), Cell::new(false));
-            let end = End { peer: index, connection, outlet, backlog };
+            let end = End { peer: index, connection, outlet: wire.outlet() };
             scene.ends.borrow_mut().insert(number, end);
         } else {
             scene.count("server: a connection is refused");

@@ -111,8 +111,6 @@ pub struct End {
     pub peer: usize,
     pub connection: Connection,
     pub outlet: Outlet,
-    /// Bytes waited for the client when it was last open, or later.
-    pub backlog: Cell<bool>,
 }
 
 /// Reasons for which requests of one session have other outcomes than answers.

@@ -163,18 +163,14 @@ impl Scene {
         self.server.stats().get(Counter::FramesOfDeadSessionsDropped)
     }
 
-    /// Notes which peer was closed because it took nothing: it had a backlog then.
+    /// Notes which peers may have been closed because they took nothing.
     fn look_at_closed(&self) {
         let timed_out = self.server.stats().get(Counter::ClosedWriteTimeout);
         let slow = self.runs.timed_out.replace(timed_out) < timed_out;
-        for end in self.ends.borrow().values() {
-            let closed = end.connection.is_closed();
-            if !closed || end.connection.pending_bytes() > 0 {
-                end.backlog.set(end.connection.pending_bytes() > 0);
-            }
-            if slow && closed && end.backlog.get() {
-                self.slow.borrow_mut().insert(end.peer);
-            }
+        if slow {
+            let ends = self.ends.borrow();
+            let closed = ends.values().filter(|end| end.connection.is_closed());
+            self.slow.borrow_mut().extend(closed.map(|end| end.peer));
         }
     }
 
