@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::codec::error::Scope;
+use crate::codec::error::{Scope, code};
 use crate::codec::proto::generic::ErrorReply;
 
 /// Fate of a failed request.
@@ -17,8 +17,8 @@ pub enum Fate {
     NotSent,
     /// The server answered that it did not execute the request.
     Refused,
-    /// The request was sent, and its answer did not arrive completely. The server may have executed
-    /// it, so a second try may execute it twice.
+    /// The request was sent, and its answer did not arrive completely, or is that it was interrupted:
+    /// error 1317 or 3024. The server may have executed it, so a second try may execute it twice.
     Unknown,
 }
 
@@ -109,11 +109,12 @@ impl Error {
         Self::new(Fate::Unknown, kind)
     }
 
-    /// Error answered by a server. A fatal error may arrive after the request has begun, so its
-    /// fate is unknown.
+    /// Error answered by a server. A fatal error may arrive after the request has begun, and the
+    /// server may finish an interrupted request, so their fate is unknown.
     pub(super) fn server(error: ErrorReply) -> Self {
         let ends_session = error.scope() == Scope::Session;
-        let fate = if ends_session { Fate::Unknown } else { Fate::Refused };
+        let is_interrupted = matches!(error.code, code::INTERRUPTED | TIMED_OUT);
+        let fate = if ends_session || is_interrupted { Fate::Unknown } else { Fate::Refused };
         Self::new(fate, ErrorKind::Server(Arc::new(error)))
     }
 
@@ -209,3 +210,6 @@ impl StdError for Error {
         self.server_error().map(|error| error as _)
     }
 }
+
+/// Number of MySQL for a statement that exceeded its time.
+const TIMED_OUT: u32 = 3024;

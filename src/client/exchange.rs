@@ -495,8 +495,12 @@ impl Exchange {
         let asked = slot.asked();
         // The user does not know of the digest. Without the cancellation the request would have
         // been sent again.
-        let reply = if reply.is_cache_miss() && slot.cancelled { interrupted() } else { reply };
+        let is_unsent = reply.is_cache_miss() && slot.cancelled;
         match asked {
+            _ if is_unsent => {
+                let kind = ErrorKind::Server(Arc::new(interrupted()));
+                self.end_current(Err(Error::new(Fate::Refused, kind)), shared);
+            }
             // The server runs no request behind a failed opening.
             Asked::Open => {
                 let kind = ErrorKind::Server(Arc::new(reply));

@@ -250,7 +250,12 @@ fn a_cancel_interrupts_what_was_sent_and_nothing_else() {
     bench.state.cancel(session);
     assert_eq!(bench.sent(), [text(session, "a"), Sent::KillQuery(session)]);
     bench.error(session, 1317);
-    bench.fails(session, seq, 1317, Fate::Refused);
+    bench.fails(session, seq, 1317, Fate::Unknown);
+    // The time limit of the server.
+    let late = bench.ask(session, "late");
+    assert_eq!(bench.sent(), [text(session, "late")]);
+    bench.error(session, 3024);
+    bench.fails(session, late, 3024, Fate::Unknown);
     bench.state.cancel(session);
     assert_eq!(bench.sent(), []);
 }
