@@ -2,8 +2,13 @@
 
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
+use epoll_group::Runtime;
+use epoll_group::client::{Client, Fate, Options};
+use lab::engine::Fixture;
 use txn_kv::Txn;
+use txn_kv::client::KvError;
 use txn_kv::service::code;
 
 use super::{Both, from, one, told};
@@ -101,12 +106,30 @@ fn who_cancels_hears_so_and_the_write_is_done_all_the_same() {
     let waiting = second.send("put 'b' '1'").expect("sent");
     eventually(LONG, || deferred(&both) == 2);
     second.canceller().cancel();
-    let error = waiting.wait().expect_err("cancelled");
-    assert_eq!(error.server_error().map(|error| error.code), Some(1317), "{error}");
+    let error = KvError::from(waiting.wait().expect_err("cancelled"));
+    assert_eq!((error.code(), error.fate()), (Some(1317), Fate::Unknown), "{error}");
     both.engine.commits.open();
     flushed.wait().expect("written");
     eventually(LONG, || both.server.store().revision() == 2);
     assert_eq!(told(&mut second, "get 'b'"), "0|b|1|2|2|1; @2 0");
+}
+
+#[test]
+fn the_fate_of_a_request_that_took_too_long_or_was_dropped_is_unknown() {
+    let limit = Duration::from_millis(10);
+    for (sql, limit, number) in
+        [("defer late", limit, code::TIMED_OUT), ("defer-drop", LONG, code::SERVER)]
+    {
+        let server = Fixture::start(lab::engine::config().request_timeout(limit));
+        let runtime = Runtime::builder().config(lab::config()).start().expect("started");
+        let options = Options::new(server.addr().to_string(), "root")
+            .password(lab::engine::PASSWORD)
+            .request_timeout(LONG);
+        let client = Client::new(&runtime.handle(), options).expect("good options");
+        let error = client.session().expect("a session").run(sql).expect_err("no answer");
+        let error = KvError::from(error);
+        assert_eq!((error.code(), error.fate()), (Some(number), Fate::Unknown), "{error}");
+    }
 }
 
 #[test]
