@@ -1,4 +1,4 @@
-//! Lines from a terminal, edited and remembered.
+//! Lines from a terminal, edited and remembered. Pasted lines come as one text.
 
 use std::error::Error;
 use std::io::Write;
@@ -9,7 +9,7 @@ use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
 
 use crate::shell::{Outcome, Shell};
-use crate::splitter::{Inside, Splitter};
+use crate::splitter::{self, Inside, Splitter};
 
 /// Lines that are remembered.
 const REMEMBERED: usize = 10_000;
@@ -33,8 +33,8 @@ pub(crate) fn run(
     // Text typed since the last statement ended.
     let mut entry = String::new();
     loop {
-        let line = match editor.readline(prompt(&splitter)) {
-            Ok(line) => line,
+        let lines = match editor.readline(prompt(&splitter)) {
+            Ok(lines) => lines,
             // Ctrl-C forgets what is typed, Ctrl-D leaves.
             Err(ReadlineError::Interrupted) => {
                 splitter.clear();
@@ -44,11 +44,8 @@ pub(crate) fn run(
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(error.into()),
         };
-        if !entry.is_empty() {
-            entry.push(' ');
-        }
-        entry.push_str(&line);
-        let inputs = splitter.push(&line);
+        splitter::remember(&mut entry, &lines);
+        let inputs = splitter.push_lines(&lines);
         if splitter.is_empty() {
             if !entry.trim().is_empty() {
                 editor.add_history_entry(entry.as_str())?;
@@ -59,7 +56,10 @@ pub(crate) fn run(
         for input in inputs {
             match shell.run(&input)? {
                 Outcome::Failed(error) => shell.say(&error)?,
-                Outcome::Quit => quit = true,
+                Outcome::Quit => {
+                    quit = true;
+                    break;
+                }
                 _ => {}
             }
         }

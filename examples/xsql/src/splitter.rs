@@ -36,6 +36,12 @@ pub(crate) enum Inside {
 }
 
 impl Splitter {
+    /// Takes lines that were typed, pasted or remembered, without the end of the last one; returns
+    /// what is complete with them.
+    pub(crate) fn push_lines(&mut self, lines: &str) -> Vec<Input> {
+        lines.split('\n').flat_map(|line| self.push(line)).collect()
+    }
+
     /// Takes a line, without its end; returns what is complete with it.
     pub(crate) fn push(&mut self, line: &str) -> Vec<Input> {
         let command = line.trim().strip_prefix('\\').filter(|_| self.is_empty());
@@ -129,6 +135,14 @@ impl Splitter {
     }
 }
 
+/// Adds lines to a text that is remembered as one entry, and can be pushed again.
+pub(crate) fn remember(entry: &mut String, lines: &str) {
+    if !entry.is_empty() {
+        entry.push('\n');
+    }
+    entry.push_str(lines);
+}
+
 /// Two dashes with a space behind them, or at the end: `5--3` is a number.
 fn is_line_comment(rest: &str) -> bool {
     rest[2..].chars().next().is_none_or(char::is_whitespace)
@@ -200,6 +214,31 @@ mod tests {
         );
         // Inside a statement it is none.
         assert_eq!(split("select\n\\status;"), [statement("select\n\\status")]);
+    }
+
+    #[test]
+    fn pasted_lines_are_the_same_as_typed_ones() {
+        let command = |text: &str| Input::Command(text.to_owned());
+        for (pasted, inputs) in [
+            ("select 1; -- one\nselect 2;", vec![statement("select 1"), statement("select 2")]),
+            ("\\timing off\nselect 1;", vec![command("timing off"), statement("select 1")]),
+            (
+                "delete from t -- old\nwhere id = 5;",
+                vec![statement("delete from t \nwhere id = 5")],
+            ),
+            (
+                "select 1; # one\r\nselect 'a\nb';",
+                vec![statement("select 1"), statement("select 'a\nb'")],
+            ),
+        ] {
+            let mut splitter = Splitter::default();
+            assert_eq!(splitter.push_lines(pasted), inputs, "{pasted}");
+            // The remembered lines, fed again.
+            let mut entry = String::new();
+            pasted.split('\n').for_each(|line| remember(&mut entry, line));
+            assert_eq!(splitter.push_lines(&entry), inputs, "{entry}");
+            assert!(splitter.is_empty());
+        }
     }
 
     #[test]

@@ -85,6 +85,13 @@ fn the_first_failure_ends_a_script_but_not_the_session() {
     assert_eq!(both.printed("select 3 as three\\G"), "--- row 1 ---\nthree: 3\n(1 row)\n");
     let (_, done) = both.run("\\nothing");
     assert!(done.expect_err("it is none").contains("\\help"));
+    for (text, error) in [
+        ("\\timing off select 1;", "\\timing takes at most one word: 3 exceeds 1"),
+        ("\\cut 5 6", "\\cut takes at most one word: 2 exceeds 1"),
+        ("\\quit now please", "\\quit takes at most one word: 2 exceeds 1"),
+    ] {
+        assert_eq!(both.run(text), (String::new(), Err(error.to_owned())));
+    }
 }
 
 #[test]

@@ -36,6 +36,11 @@ impl<W: Write> Shell<W> {
     pub(super) fn command(&mut self, command: &str) -> io::Result<Outcome> {
         let mut words = command.split_whitespace();
         let (name, argument) = (words.next().unwrap_or(""), words.next());
+        let surplus = words.count();
+        if surplus > 0 {
+            let words = 1 + surplus;
+            return Ok(misused(&format!("\\{name} takes at most one word: {words} exceeds 1")));
+        }
         match (name, argument) {
             ("help" | "h" | "?", None) => self.out.write_all(HELP.as_bytes())?,
             ("quit" | "q", None) => return Ok(Outcome::Quit),
