@@ -206,58 +206,92 @@ impl<'a> Evaluation<'a> {
 
     /// Finds the keys of a range in order, with the earlier writes of this transaction.
     fn find(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<Seen>, StoreError> {
-        let mut found = BTreeMap::new();
+        let later = self.later(range);
+        let mut found = Vec::new();
         match range {
-            KeyRange::One(key) => {
+            _ if limit == 0 => {}
+            KeyRange::One(key) if later.is_empty() => {
                 if let Some(entry) = self.entry(key)? {
-                    self.limits.count_found(&mut self.found_bytes, &entry)?;
-                    found.insert(Key::clone(key), Seen::Earlier(entry));
+                    self.show(Seen::Earlier(entry), &mut found)?;
                 }
             }
-            KeyRange::Span(..) => self.earlier(range, limit, &mut found)?,
+            KeyRange::One(_) => self.show_all(later.into_values(), limit, &mut found)?,
+            KeyRange::Span(..) => self.merge(range, later, limit, &mut found)?,
         }
-        for (key, at) in self.written.iter().filter(|(key, _)| range.contains(key)) {
-            match self.writes[*at].value {
-                Some(_) => found.insert(Key::clone(key), Seen::Own(*at)),
-                None => found.remove(key),
-            };
-        }
-        Ok(found.into_values().take(limit).collect())
+        Ok(found)
     }
 
-    /// Finds the keys of a range that earlier transactions left. All rows are held.
-    fn earlier(
+    /// The writes to a range that are not in the index: those of this transaction, or else those that
+    /// are staged. None: the key was deleted. The rows are held.
+    fn later(&self, range: &KeyRange) -> BTreeMap<Key, Option<Seen>> {
+        let staged: Vec<_> = match range {
+            KeyRange::One(key) => self.held.staged(key).into_iter().collect(),
+            KeyRange::Span(..) => self.held.staged_in(range).collect(),
+        };
+        let staged = staged
+            .into_iter()
+            .map(|staged| (Key::clone(&staged.record.key), staged.entry().map(Seen::Earlier)));
+        let written = self.written.iter().filter(|(key, _)| range.contains(key));
+        let written = written.map(|(key, at)| {
+            let is_there = self.writes[*at].value.is_some();
+            (Key::clone(key), is_there.then_some(Seen::Own(*at)))
+        });
+        staged.chain(written).collect()
+    }
+
+    /// Finds the keys of a range in the index, and among the later writes, which hide those. All rows
+    /// are held.
+    fn merge(
         &mut self,
         range: &KeyRange,
+        mut later: BTreeMap<Key, Option<Seen>>,
         limit: usize,
-        found: &mut BTreeMap<Key, Seen>,
+        found: &mut Vec<Seen>,
     ) -> Result<(), StoreError> {
-        let staged: BTreeMap<_, _> =
-            self.held.staged_in(range).map(|staged| (&*staged.record.key, staged)).collect();
-        let waiting: HashSet<_> = staged.values().map(|staged| staged.revision).collect();
-        // Each key that was staged or written here hides one of the index at most.
-        let shown = limit.saturating_add(self.written.len());
-        let enough = shown.saturating_add(staged.len());
+        let waiting: HashSet<_> =
+            self.held.staged_in(range).map(|staged| staged.revision).collect();
+        // Each later write hides one of the index at most.
+        let enough = limit.saturating_add(later.len());
         let view = self
             .index
             .view(range, None, enough, || self.engine.snapshot().map_err(StoreError::Read))?;
         for candidate in view.candidates {
-            if found.len() == shown {
-                break;
+            if found.len() >= limit {
+                return Ok(());
             }
             if waiting.contains(&candidate.newest.revision) {
                 continue;
             }
             let entry = read(&*view.snapshot, candidate.newest.revision)?;
-            let is_there = entry.record.value.is_some();
-            if is_there && !staged.contains_key(&*entry.record.key) {
-                self.limits.count_found(&mut self.found_bytes, &entry)?;
-                found.insert(Key::clone(&entry.record.key), Seen::Earlier(entry));
+            let rest = later.split_off(&entry.record.key);
+            let before = std::mem::replace(&mut later, rest);
+            self.show_all(before.into_values(), limit, found)?;
+            let is_hidden = later.contains_key(&entry.record.key) || entry.record.value.is_none();
+            if !is_hidden && found.len() < limit {
+                self.show(Seen::Earlier(entry), found)?;
             }
         }
-        for entry in staged.values().filter_map(|staged| staged.entry()) {
-            found.insert(Key::clone(&entry.record.key), Seen::Earlier(entry));
-        }
+        self.show_all(later.into_values(), limit, found)
+    }
+
+    fn show_all(
+        &mut self,
+        seen: impl Iterator<Item = Option<Seen>>,
+        limit: usize,
+        found: &mut Vec<Seen>,
+    ) -> Result<(), StoreError> {
+        let room = limit.saturating_sub(found.len());
+        seen.flatten().take(room).try_for_each(|seen| self.show(seen, found))
+    }
+
+    /// Counts what is found, too.
+    fn show(&mut self, seen: Seen, found: &mut Vec<Seen>) -> Result<(), StoreError> {
+        let bytes = match &seen {
+            Seen::Earlier(entry) => entry.record.bytes(),
+            Seen::Own(at) => self.writes[*at].bytes(),
+        };
+        self.limits.count_found(&mut self.found_bytes, bytes)?;
+        found.push(seen);
         Ok(())
     }
 
@@ -305,6 +339,11 @@ impl Evaluated {
 }
 
 impl Write {
+    /// Bytes of its record.
+    fn bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + size_of::<Record>()
+    }
+
     fn into_record(self, main: u64) -> Record {
         let Registration { created, version } = self.registration;
         let created = if self.value.is_some() { created.unwrap_or(main) } else { 0 };

@@ -148,7 +148,7 @@ impl Store {
             counts.indexed(view.candidates.len() as u64);
             for candidate in view.candidates {
                 let entry = read(&*view.snapshot, candidate.newest.revision)?;
-                limits.count_found(&mut bytes, &entry)?;
+                limits.count_found(&mut bytes, entry.record.bytes())?;
                 entries.push(entry);
             }
             counts.read(entries.len() as u64);
@@ -159,7 +159,7 @@ impl Store {
                 break;
             }
             if let Some(entry) = self.compensate(candidate, &*view.snapshot)? {
-                limits.count_found(&mut bytes, &entry)?;
+                limits.count_found(&mut bytes, entry.record.bytes())?;
                 entries.push(entry);
             }
         }

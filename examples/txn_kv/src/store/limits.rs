@@ -1,7 +1,7 @@
 //! [`Limits`]: how large things may be.
 
 use crate::error::StoreError;
-use crate::txn::{Entry, KeyRange, Op, Target, Txn};
+use crate::txn::{KeyRange, Op, Target, Txn};
 
 /// Limits of requests and queues.
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +60,10 @@ impl Limits {
         Ok(())
     }
 
-    /// One more of what a read returns.
-    pub(crate) fn count_found(&self, bytes: &mut usize, entry: &Entry) -> Result<(), StoreError> {
-        *bytes += entry.record.bytes();
-        within("bytes that are found", *bytes, self.found_bytes)
+    /// Adds one more record that a read returns.
+    pub(crate) fn count_found(&self, sum: &mut usize, bytes: usize) -> Result<(), StoreError> {
+        *sum += bytes;
+        within("bytes that are found", *sum, self.found_bytes)
     }
 
     fn check_range(&self, range: &KeyRange) -> Result<(), StoreError> {

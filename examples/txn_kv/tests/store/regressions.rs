@@ -264,6 +264,37 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
 }
 
 #[test]
+fn own_and_staged_writes_that_are_found_are_limited_in_bytes() {
+    let large = "x".repeat(3_000);
+    let get = |range: KeyRange, limit| Op::Get { range, limit };
+    let too_large = |error: StoreError| matches!(error, StoreError::TooLarge { limit: 10_000, .. });
+    for design in Design::ALL {
+        let gated = Gated::default();
+        let limits = Limits { found_bytes: 10_000, ..Limits::default() };
+        let store = gated.store(design, limits);
+        let own =
+            |gets: Vec<Op>| Txn { then: [put("a", &large).then, gets].concat(), ..Txn::default() };
+        assert!(too_large(outcome(&begin(&store, own(vec![get(one("a"), 1); 4]))).unwrap_err()));
+        assert!(too_large(outcome(&begin(&store, own(vec![get(all(), 1); 4]))).unwrap_err()));
+        run(&store, own(vec![get(one("a"), 1); 3]));
+        gated.shut();
+        let first = begin_elsewhere(&store, put("b", &large));
+        gated.wait_for(1);
+        let staged = ["c", "d"].map(|name| begin(&store, put(name, &large)));
+        // A row that is hidden or not shown does not count.
+        let hidden = begin(&store, put("a", &large));
+        let found = begin(&store, of(get(all(), 3)));
+        assert!(too_large(outcome(&begin(&store, of(get(all(), 4)))).unwrap_err()), "{design}");
+        let without_one = vec![Op::Delete(one("c")), get(all(), 4)];
+        let deleted = begin(&store, Txn { then: without_one, ..Txn::default() });
+        gated.open();
+        for told in staged.iter().chain([&first, &hidden, &found, &deleted]) {
+            outcome(told).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_key_whose_removal_was_interrupted_stays_deleted() {
     let gated = Gated::default();
     let store = gated.store(Design::Publish, Limits::default());
