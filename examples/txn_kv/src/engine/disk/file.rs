@@ -11,19 +11,21 @@ use crate::engine::EngineError;
 
 /// Returns the path of the file in this folder. If there is none, it is made under another name and
 /// renamed when it is a whole database: a database that is made by half could not be opened.
+///
+/// Its name and those of its folders outlive a crash, also if a process was killed while it made them.
 pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, EngineError> {
     let failed = |error| EngineError::new("make the database", error);
+    make_folders(folder, sync).map_err(failed)?;
     let path = folder.join(NAME);
-    if path.try_exists().map_err(failed)? {
-        return Ok(path);
+    if !path.try_exists().map_err(failed)? {
+        let new = folder.join(format!("{NAME}.{}", std::process::id()));
+        let made = Open::new(open_or_make(&new).map(|file| Box::new(file) as _), options);
+        let named = made.and_then(|_| name(&new, &path).map_err(failed));
+        // The database has its final name as well by now. If not, the file is of no use.
+        let _ = fs::remove_file(&new);
+        named?;
     }
-    fs::create_dir_all(folder).map_err(failed)?;
-    let new = folder.join(format!("{NAME}.{}", std::process::id()));
-    let made = Open::new(open_or_make(&new).map(|file| Box::new(file) as _), options);
-    let named = made.and_then(|_| name(&new, &path).map_err(failed));
-    // The database has its final name as well by now. If not, the file is of no use.
-    let _ = fs::remove_file(&new);
-    named?;
+    sync(folder).map_err(failed)?;
     Ok(path)
 }
 
@@ -38,19 +40,99 @@ fn open_or_make(path: &Path) -> io::Result<FileBackend> {
     open(path)
 }
 
-/// Gives the new file its final name, which outlives a crash.
+/// Gives the new file its final name.
 fn name(new: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(new, path) {
         // Another process was faster.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        linked => linked?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
     }
-    // The first folder holds the name of the file, the second the name of the folder.
-    for folder in path.ancestors().skip(1).take(2) {
-        let here = folder.as_os_str().is_empty();
-        File::open(if here { Path::new(".") } else { folder })?.sync_all()?;
+}
+
+/// Makes the folders that are missing. The name of each folder is durable before the next is made.
+/// So of the folders that exist, only the deepest may have a name that is not durable.
+fn make_folders(folder: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    for level in levels(folder, |level| here(level).exists()) {
+        match fs::create_dir(here(level)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        level.parent().map_or(Ok(()), &mut sync)?;
     }
     Ok(())
 }
 
+/// Lists this folder and those above it, from the first that exists down.
+fn levels(folder: &Path, exists: impl Fn(&Path) -> bool) -> Vec<&Path> {
+    let mut levels = Vec::new();
+    for level in folder.ancestors() {
+        levels.push(level);
+        if exists(level) {
+            break;
+        }
+    }
+    levels.reverse();
+    levels
+}
+
+/// Makes the names in a folder durable. A folder that this process may not read was not made by it.
+fn sync(folder: &Path) -> io::Result<()> {
+    match File::open(here(folder)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        folder => folder?.sync_all(),
+    }
+}
+
+/// The empty path above a relative one is the current folder.
+fn here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
 const NAME: &str = "records.redb";
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn levels_begin_with_the_first_folder_that_exists() {
+        let listed = |folder: &'static str, there: &[&str]| {
+            let there = |level: &Path| there.iter().any(|there| Path::new(there) == level);
+            let levels = levels(Path::new(folder), there);
+            levels.iter().map(|level| level.to_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(listed("/a/b/c", &["/", "/a"]), ["/a", "/a/b", "/a/b/c"]);
+        assert_eq!(listed("/a/b", &["/", "/a", "/a/b"]), ["/a/b"]);
+        assert_eq!(listed("a/b", &[""]), ["", "a", "a/b"]);
+        assert_eq!(listed("", &[""]), [""]);
+    }
+
+    /// A sync makes the names durable that are in the folder by then. The process is killed at each
+    /// sync in turn; in the first round it is not.
+    #[test]
+    fn the_names_of_all_folders_are_durable_also_after_a_kill() {
+        for kill in 0..5 {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path().join("a/b/c");
+            let (durable, syncs) = (RefCell::new(BTreeSet::new()), RefCell::new(0));
+            let sync = |folder: &Path| {
+                *syncs.borrow_mut() += 1;
+                if *syncs.borrow() == kill {
+                    return Err(io::Error::other("killed"));
+                }
+                let names = fs::read_dir(folder)?.map(|name| name.unwrap().path());
+                durable.borrow_mut().extend(names);
+                Ok(())
+            };
+            let killed = make_folders(&folder, sync).is_err();
+            assert_eq!(killed, kill > 0);
+            make_folders(&folder, sync).unwrap();
+            for name in folder.ancestors().take(4) {
+                assert!(durable.borrow().contains(name), "{name:?}, killed at sync {kill}");
+            }
+        }
+    }
+}
