@@ -16,7 +16,8 @@
 //!   that again; while it fails, every commit does. Then the failed batch is in the file: the
 //!   transaction that brings the next batch takes it out again.
 //! * A read fails: the database refuses everything. The next commit or snapshot opens it again, when no
-//!   snapshot is left, and takes out what a failed commit may have left, before anything else.
+//!   snapshot is left, and takes out what a failed commit may have left, before anything else. If that
+//!   fails, the layer is kept, and the next try begins with writing again what it keeps.
 
 mod file;
 mod format;
@@ -75,6 +76,8 @@ struct Writer {
     head: Head,
     /// Records of a failed commit that are to be taken out; `None` if no commit has failed since.
     undo: Option<Undo>,
+    /// File of the database that was closed last, while none is open. It keeps what is not on the disk.
+    unsettled: Option<Retry>,
 }
 
 /// Records that were at the revisions of a commit before it, in the order of its writes.
@@ -111,8 +114,8 @@ impl Disk {
         open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
     ) -> Result<Self, EngineError> {
         let open_file: Box<OpenFile> = Box::new(move || Ok(Box::new(open()?) as File));
-        let open = Open::new(open_file(), options)?;
-        let writer = Writer { head: open.view().head, undo: None };
+        let open = Open::new(open_retry(&open_file)?, options)?;
+        let writer = Writer { head: open.view().head, ..Writer::default() };
         let (writer, open) = (Mutex::new(writer), RwLock::new(Some(open)));
         Ok(Self { open_file, options, writer, open, broken: AtomicBool::new(false) })
     }
@@ -137,12 +140,19 @@ impl Disk {
         writer: &mut Writer,
         mut open: RwLockWriteGuard<'_, Option<Open>>,
     ) -> Result<(), EngineError> {
-        if let Some(before) = &*open {
-            // Else what the system shows of the file may differ from what is on the disk.
-            before.settle()?;
+        if let Some(before) = open.take() {
+            // Before the database is closed: that writes as well.
+            writer.unsettled = Some(before.file);
         }
-        *open = None;
-        let again = Open::new((self.open_file)(), self.options)?;
+        if let Some(before) = &writer.unsettled {
+            // Else what the system shows of the file may differ from what is on the disk.
+            settle(before)?;
+        }
+        // Closes the file before it is opened again.
+        writer.unsettled = None;
+        let file = open_retry(&self.open_file)?;
+        writer.unsettled = Some(file.clone());
+        let again = Open::new(file, self.options)?;
         if writer.undo.is_some() {
             let batch = Batch { head: writer.head, ..Batch::default() };
             // If this fails, the database is closed: the same is to be taken out next time.
@@ -159,6 +169,7 @@ impl Disk {
             return Err(EngineError::new("open the database again", lost));
         }
         *open = Some(again);
+        writer.unsettled = None;
         self.broken.store(false, Ordering::Release);
         Ok(())
     }
@@ -206,9 +217,9 @@ impl Engine for Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if writer.undo.is_some() {
-            // The next process that opens the file must not find a commit that failed. If this
-            // commit fails as well, it may find it, as after a crash.
+        if writer.undo.is_some() || writer.unsettled.is_some() {
+            // The next process that opens the file must not find a commit that failed, nor data that
+            // is not on the disk. If this commit fails as well, it may find it, as after a crash.
             let batch = Batch { head: writer.head, ..Batch::default() };
             let _ = self.commit(&batch);
         }
@@ -223,9 +234,8 @@ impl fmt::Debug for Disk {
 }
 
 impl Open {
-    fn new(file: io::Result<File>, options: DiskOptions) -> Result<Self, EngineError> {
+    fn new(file: Retry, options: DiskOptions) -> Result<Self, EngineError> {
         let action = "open the database";
-        let file = Retry::new(file.map_err(|error| EngineError::new(action, error))?);
         let open = || -> Result<_, redb::Error> {
             let database = Database::builder()
                 .set_cache_size(options.cache_bytes)
@@ -260,8 +270,7 @@ impl Open {
 
     /// Writes again what could not be written.
     fn settle(&self) -> Result<(), EngineError> {
-        let settled = stall::run_as(Wait::Sync, || self.file.settle());
-        settled.map_err(|error| EngineError::new("write again", error))
+        settle(&self.file)
     }
 
     /// One transaction: takes out what a failed one has left, and writes the batch. Whether it is on the
@@ -354,6 +363,16 @@ const HEAD: TableDefinition<'_, (), &[u8]> = TableDefinition::new("head");
 
 fn key(revision: Revision) -> Key {
     (revision.main, revision.sub)
+}
+
+fn open_retry(open_file: &OpenFile) -> Result<Retry, EngineError> {
+    let file = open_file().map_err(|error| EngineError::new("open the database", error))?;
+    Ok(Retry::new(file))
+}
+
+fn settle(file: &Retry) -> Result<(), EngineError> {
+    let settled = stall::run_as(Wait::Sync, || file.settle());
+    settled.map_err(|error| EngineError::new("write again", error))
 }
 
 fn closed() -> EngineError {

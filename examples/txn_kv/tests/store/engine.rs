@@ -282,6 +282,34 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
     disk.commit(&put(55, "good")).unwrap();
 }
 
+/// The first database refuses everything after a read has failed. While the file is opened again, a
+/// sync fails.
+#[test]
+fn what_fails_while_the_file_is_opened_again_is_on_the_disk_later() {
+    for skip in 0..20 {
+        let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
+        let (below, commands) = (file.clone(), faults.clone());
+        let open = move || Ok(Faulty::new(below.clone(), commands.clone()));
+        let disk = Disk::with(DiskOptions { cache_bytes: 0 }, open).unwrap();
+        disk.commit(&put(1, "one")).unwrap();
+        let compacts = Batch { head: Head { revision: 1, compacted: 1 }, ..Batch::default() };
+        faults.fail(Action::Sync, 1, libc::EIO);
+        disk.commit(&compacts).expect_err("the sync fails");
+        faults.fail(Action::Read, 1, libc::EIO);
+        disk.commit(&compacts).expect_err("a read fails");
+        faults.fail_after(Action::Sync, skip, 1, libc::EIO);
+        // It fails unless so many syncs are not needed.
+        let _ = disk.commit(&compacts);
+        faults.clear();
+        disk.commit(&put(2, "two")).unwrap();
+        let good = contents(&disk).unwrap();
+        let cut = Forgetful::new(file.cut());
+        let found = Disk::with(DiskOptions::default(), move || Ok(cut.clone()));
+        let found = found.unwrap_or_else(|error| panic!("after {skip} syncs: {error}"));
+        assert_eq!(contents(&found).unwrap(), good, "after {skip} syncs");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// Sizes of the new values, and the records to remove, counted from the oldest.

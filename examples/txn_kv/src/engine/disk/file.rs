@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
 
+use super::retry::Retry;
 use super::{DiskOptions, Open};
 use crate::engine::EngineError;
 
@@ -19,7 +20,8 @@ pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, Engin
     let path = folder.join(NAME);
     if !path.try_exists().map_err(failed)? {
         let new = folder.join(format!("{NAME}.{}", std::process::id()));
-        let made = Open::new(open_or_make(&new).map(|file| Box::new(file) as _), options);
+        let file = Retry::new(Box::new(open_or_make(&new).map_err(failed)?));
+        let made = Open::new(file, options);
         let named = made.and_then(|_| name(&new, &path).map_err(failed));
         // The database has its final name as well by now. If not, the file is of no use.
         let _ = fs::remove_file(&new);

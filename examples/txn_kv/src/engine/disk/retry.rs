@@ -213,7 +213,8 @@ impl StorageBackend for Retry {
     }
 
     fn close(&self) -> io::Result<()> {
-        self.0.file.close()
+        // Closing releases the lock of the file, and more is to be written.
+        if self.0.is_failed() { Ok(()) } else { self.0.file.close() }
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {

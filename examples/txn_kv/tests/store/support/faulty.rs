@@ -23,8 +23,7 @@ pub(crate) struct Faults(Arc<(Mutex<Orders>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Orders {
-    /// Action, number of failures left, errno.
-    failing: Vec<(Action, u64, i32)>,
+    failing: Vec<Failing>,
     /// The disk is full: nothing is written, not even in place.
     full: bool,
     /// Syncs wait while this is set.
@@ -35,10 +34,26 @@ struct Orders {
     done: u64,
 }
 
+/// Order to fail.
+#[derive(Debug)]
+struct Failing {
+    action: Action,
+    /// Number of actions that succeed before.
+    skip: u64,
+    /// Number of failures left.
+    times: u64,
+    errno: i32,
+}
+
 impl Faults {
     /// Makes the next `times` of these actions fail with this errno.
     pub(crate) fn fail(&self, action: Action, times: u64, errno: i32) {
-        self.orders().failing.push((action, times, errno));
+        self.fail_after(action, 0, times, errno);
+    }
+
+    /// Makes `times` of these actions fail with this errno, after `skip` others.
+    pub(crate) fn fail_after(&self, action: Action, skip: u64, times: u64, errno: i32) {
+        self.orders().failing.push(Failing { action, skip, times, errno });
     }
 
     /// Fills the disk: no write and no change of length succeeds until there is room again.
@@ -104,9 +119,14 @@ impl Faults {
 
 impl Orders {
     fn take(&mut self, action: Action) -> Option<i32> {
-        let order = self.failing.iter_mut().find(|order| order.0 == action && order.1 > 0)?;
-        order.1 -= 1;
-        Some(order.2)
+        let mut orders = self.failing.iter_mut();
+        let order = orders.find(|order| order.action == action && order.times > 0)?;
+        if order.skip > 0 {
+            order.skip -= 1;
+            return None;
+        }
+        order.times -= 1;
+        Some(order.errno)
     }
 }
 
