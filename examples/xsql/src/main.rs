@@ -98,14 +98,12 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     shell.settings.chunks = args.chunks;
 
     if !args.statements.is_empty() {
-        for statement in &args.statements {
-            batch(&mut shell, statement.lines().map(|line| Ok(line.to_owned())))?;
-        }
+        execute(&mut shell, &args.statements)?;
     } else if io::stdin().is_terminal() {
         prompt::run(&mut shell, args.history.as_deref(), own.is_some())?;
     } else {
-        let any = batch(&mut shell, io::stdin().lock().lines())?;
-        if !any && own.is_some() {
+        let ended = batch(&mut shell, io::stdin().lock().lines())?;
+        if ended == Ended::Nothing && own.is_some() {
             demo::run(&mut shell)?;
         }
     }
@@ -113,30 +111,54 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs what stands in these lines, up to the first failure; `false` when nothing does.
+/// How a batch without a failure ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Nothing stands in it.
+    Nothing,
+    /// All of it was run.
+    Ran,
+    /// A command said to leave.
+    Quit,
+}
+
+/// Runs these texts, up to the first failure or `\quit`.
+///
+/// # Errors
+/// A statement failed.
+fn execute(shell: &mut Shell<impl Write>, texts: &[String]) -> Result<(), Box<dyn Error>> {
+    for text in texts {
+        if batch(shell, text.lines().map(|line| Ok(line.to_owned())))? == Ended::Quit {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Runs what stands in these lines, up to the first failure or `\quit`.
 ///
 /// # Errors
 /// A statement failed, or a line cannot be read.
 fn batch(
     shell: &mut Shell<impl Write>,
     lines: impl Iterator<Item = io::Result<String>>,
-) -> Result<bool, Box<dyn Error>> {
-    let (mut splitter, mut any) = (Splitter::default(), false);
+) -> Result<Ended, Box<dyn Error>> {
+    let (mut splitter, mut ended) = (Splitter::default(), Ended::Nothing);
     for line in lines {
         for input in splitter.push(&line?) {
-            any = true;
+            ended = Ended::Ran;
             match shell.run(&input)? {
                 Outcome::Failed(error) => return Err(error.into()),
-                Outcome::Quit => return Ok(true),
+                Outcome::Quit => return Ok(Ended::Quit),
                 _ => {}
             }
         }
     }
     if let Some(input) = splitter.finish() {
-        any = true;
+        ended = Ended::Ran;
         if let Outcome::Failed(error) = shell.run(&input)? {
             return Err(error.into());
         }
     }
-    Ok(any)
+    Ok(ended)
 }

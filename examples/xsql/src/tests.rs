@@ -35,7 +35,7 @@ impl Both {
     }
 
     /// Runs the text. Returns its output and how it ended.
-    fn run(&mut self, text: &str) -> (String, Result<bool, String>) {
+    fn run(&mut self, text: &str) -> (String, Result<Ended, String>) {
         let done = batch(&mut self.shell, text.lines().map(|line| Ok(line.to_owned())));
         (self.shell.take_output(), done.map_err(|error| error.to_string()))
     }
@@ -43,7 +43,7 @@ impl Both {
     #[track_caller]
     fn printed(&mut self, text: &str) -> String {
         let (printed, done) = self.run(text);
-        assert_eq!(done, Ok(true), "{text}: {printed}");
+        assert_eq!(done, Ok(Ended::Ran), "{text}: {printed}");
         printed
     }
 }
@@ -92,6 +92,15 @@ fn the_first_failure_ends_a_script_but_not_the_session() {
     ] {
         assert_eq!(both.run(text), (String::new(), Err(error.to_owned())));
     }
+}
+
+#[test]
+fn nothing_is_run_behind_a_quit() {
+    let mut both = Both::start();
+    let texts = ["select 1 as one\\G\n\\quit\nselect 2 as two\\G", "select 3 as three\\G"];
+    execute(&mut both.shell, &texts.map(str::to_owned)).expect("no failure");
+    assert_eq!(both.shell.take_output(), "--- row 1 ---\none: 1\n(1 row)\n");
+    assert_eq!(both.run("-- nothing").1, Ok(Ended::Nothing));
 }
 
 #[test]
