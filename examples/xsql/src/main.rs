@@ -93,14 +93,14 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let options =
         Options::new(address.as_str(), user).password(args.password.as_str()).connections(1);
     let client = Client::new(&runtime.handle(), options)?;
-    let mut shell = Shell::new(client, address, running, Output::new());
+    let mut shell = Shell::new(client, address, running.clone(), Output::new());
     shell.settings.cut = args.cut;
     shell.settings.chunks = args.chunks;
 
     if !args.statements.is_empty() {
         execute(&mut shell, &args.statements)?;
     } else if io::stdin().is_terminal() {
-        prompt::run(&mut shell, args.history.as_deref(), own.is_some())?;
+        prompt::run(&mut shell, &running, args.history.as_deref(), own.is_some())?;
     } else {
         let ended = batch(&mut shell, io::stdin().lock().lines())?;
         if ended == Ended::Nothing && own.is_some() {

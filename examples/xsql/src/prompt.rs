@@ -8,6 +8,7 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
 
+use crate::interrupt::Running;
 use crate::shell::{Outcome, Shell};
 use crate::splitter::{self, Inside, Splitter};
 
@@ -20,6 +21,7 @@ const REMEMBERED: usize = 10_000;
 /// The terminal or the history cannot be used.
 pub(crate) fn run(
     shell: &mut Shell<impl Write>,
+    running: &Running,
     history: Option<&Path>,
     own: bool,
 ) -> Result<(), Box<dyn Error>> {
@@ -29,6 +31,7 @@ pub(crate) fn run(
         editor.load_history(file)?;
     }
     shell.greet(own)?;
+    running.prompts();
     let mut splitter = Splitter::default();
     // Text typed since the last statement ended.
     let mut entry = String::new();
