@@ -26,7 +26,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::net;
 
@@ -50,7 +51,11 @@ pub(crate) struct Waiting {
 
 /// Queue of the work that waits for a flush.
 #[derive(Default)]
-pub(crate) struct Queue(Mutex<State>);
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// Notified when a leader leaves the lead to another thread, and by `wake`.
+    changed: Condvar,
+}
 
 #[derive(Default)]
 struct State {
@@ -94,7 +99,8 @@ pub(crate) enum Turn {
 
 impl Queue {
     pub(crate) fn new(head: Head) -> Self {
-        Self(Mutex::new(State { head, registered: head.revision, ..State::default() }))
+        let state = State { head, registered: head.revision, ..State::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Puts a transaction that writes, or does not, behind all others; `make` gets its revision.
@@ -164,7 +170,30 @@ impl Queue {
         let mut state = self.lock();
         state.head = head;
         state.leader = Leader::Nobody;
-        if state.waiting.is_empty() { Turn::Led } else { state.offer() }
+        if state.waiting.is_empty() {
+            return Turn::Led;
+        }
+        self.changed.notify_all();
+        state.offer()
+    }
+
+    /// Waits for an outcome, behind which `wake` is called, or until the lead is offered. The caller
+    /// then leads: perhaps no thread is free for the task that has been offered the lead.
+    pub(crate) fn wait<T>(&self, told: &Receiver<T>) -> Result<T, TryRecvError> {
+        let mut state = self.lock();
+        loop {
+            match told.try_recv() {
+                Err(TryRecvError::Empty) if state.leader != Leader::Offered => {}
+                told => return told,
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has the callers of `wait` look for their outcomes.
+    pub(crate) fn wake(&self) {
+        let _state = self.lock();
+        self.changed.notify_all();
     }
 
     /// Nothing that waits can be done: it builds on what was lost. Called with all rows held.
@@ -182,7 +211,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

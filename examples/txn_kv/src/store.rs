@@ -5,6 +5,7 @@ mod limits;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, mpsc};
 
 use epoll_group::{Handle, stall};
@@ -293,17 +294,28 @@ impl Shared {
     /// before is, as much as one flush takes.
     fn flush(self: &Arc<Self>, compacted: u64) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
-        let tell = Box::new(move |result| drop(tell.send(result)));
+        let shared = Arc::clone(self);
+        let tell = Box::new(move |result| {
+            drop(tell.send(result));
+            shared.queue.wake();
+        });
         let (records, found_bytes) = (Vec::new(), 0);
         self.queue.push_small(Waiting { records, found_bytes, compacted, told: tell });
-        // Also in place of a task that has not begun: perhaps no thread is free for it.
-        while self.lead_now() {
-            if let Ok(result) = told.try_recv() {
-                return result;
+        loop {
+            while self.lead_now() {
+                if let Ok(result) = told.try_recv() {
+                    return result;
+                }
+            }
+            match stall::run(|| self.queue.wait(&told)) {
+                Ok(result) => return result,
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => {
+                    let error = EngineError::new("flush", "the leader has ended");
+                    return Err(StoreError::Write(error));
+                }
             }
         }
-        let gone = || StoreError::Write(EngineError::new("flush", "whoever led has ended"));
-        stall::run(|| told.recv()).unwrap_or_else(|_| Err(gone()))
     }
 
     fn remove_compacted(self: &Arc<Self>, at: u64) -> Result<u64, StoreError> {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::{Config, Runtime};
-use lab::LONG;
+use lab::{LONG, eventually};
 use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Key, KeyRange, Op, OpResult, Outcome, StoreError, Txn};
@@ -136,6 +136,28 @@ fn a_compaction_on_the_only_worker_does_not_wait_for_who_is_to_lead_behind_it() 
     gated.open();
     assert_eq!(compaction.recv_timeout(LONG).expect("it comes to an end").unwrap(), 2);
     outcome(&put).unwrap();
+}
+
+#[test]
+fn a_compaction_on_the_only_worker_leads_if_that_is_left_to_a_task_while_it_waits() {
+    let gated = Gated::default();
+    let runtime = one_worker();
+    let handle = runtime.handle();
+    let store =
+        Store::open(gated.clone(), Design::Publish, Limits::default(), Some(handle.clone()))
+            .unwrap();
+    for _ in 0..3 {
+        run(&store, put("key", ""));
+    }
+    gated.shut();
+    let put = begin_elsewhere(&store, put("other", ""));
+    gated.wait_for(1);
+    let (compacted, compaction) = mpsc::channel();
+    handle.spawn(move || compacted.send(store.compact(3)).unwrap()).unwrap();
+    eventually(LONG, || runtime.stats().stalled_threads == 1);
+    gated.open();
+    outcome(&put).unwrap();
+    assert_eq!(compaction.recv_timeout(LONG).expect("it comes to an end").unwrap(), 2);
 }
 
 #[test]
