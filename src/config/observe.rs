@@ -53,8 +53,8 @@ impl Config {
 
     /// Collects the time that requests spend in each stage in histograms.
     ///
-    /// *Live.* *Range* true or false. *Default* false. *Price*: a clock reading for each stage of
-    /// each request, and memory for the histograms of each group after the first use.
+    /// *Live.* *Range* true or false. *Default* false. *Price*: up to two clock readings for each
+    /// stage of each request, and memory for the histograms of each group after the first use.
     #[must_use]
     pub const fn enable_perf_hist(mut self, enable: bool) -> Self {
         self.enable_perf_hist = enable;

@@ -66,7 +66,8 @@ impl Route {
     pub(super) fn timed_out(&self, first: &Address) -> io::Error {
         let address = self.later.as_ref().unwrap_or(first);
         let limit = self.limit.map_or(Duration::MAX, |(limit, _)| limit);
-        let text = format!("{address} did not answer within connect_timeout {limit:?}");
+        let share = if self.later.is_some() { "its share of " } else { "" };
+        let text = format!("{address} did not answer within {share}connect_timeout {limit:?}");
         io::Error::new(io::ErrorKind::TimedOut, text)
     }
 

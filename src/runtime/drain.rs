@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
+use super::group::Group;
 use super::schedule::Schedule;
 use super::source::{CUT, DRAIN, OVER};
 use super::task::serves;
@@ -147,8 +148,9 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     // for a lock that a stuck handler holds.
     let left = threads.exits.alive();
     if left > own {
-        let with_workers = shared.groups.iter().filter(|group| !group.end.is_over());
-        with_workers.for_each(|group| threads.start_ending(group));
+        // The caller ends the rest of its own group when it leaves.
+        let has_stuck = |group: &&Arc<Group>| group.end.alive() > usize::from(group.is_current());
+        shared.groups.iter().filter(has_stuck).for_each(|group| threads.start_ending(group));
         threads.exits.wait(left, clock::now() + LEAVING);
         threads.exits.wait(own, clock::now() + GRACE);
     }

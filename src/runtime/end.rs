@@ -53,6 +53,11 @@ impl End {
         last
     }
 
+    /// Number of workers that have not left.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive.load(Ordering::Acquire)
+    }
+
     /// Returns true if no worker is left to run the task that the caller has queued. Then the
     /// caller sweeps the queue.
     pub(crate) fn is_over(&self) -> bool {

@@ -276,6 +276,13 @@ impl SessionError {
         Self::fatal(code::SERVER, GENERAL_STATE, "Session not found.")
     }
 
+    /// Answer to a deferred request whose handle was dropped. It may have been executed, so clients must
+    /// not take it for refused.
+    pub(super) fn dropped() -> Self {
+        let text = "The request was dropped without an answer.";
+        Self::new(code::INTERRUPTED, INTERRUPTED_STATE, text)
+    }
+
     /// Answer for a session that its client killed.
     pub(super) fn killed() -> Self {
         Self::fatal(code::SERVER, INTERRUPTED_STATE, "Session is killing.")

@@ -323,8 +323,7 @@ fn feed(
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        let dropped = "The request was dropped without an answer.";
-        let answered = self.finish_in_place(|_| Err(SessionError::unsupported(dropped)));
+        let answered = self.finish_in_place(|_| Err(SessionError::dropped()));
         if let Some(shared) = answered {
             shared.conn.count(Counter::DeferredDropped);
         }

@@ -90,7 +90,7 @@ fn if_no_address_answers_the_last_error_is_told_once() {
     for (addresses, error) in [
         (vec![refuses, refuses], "Connection refused"),
         (vec![never, refuses], "Connection refused"),
-        (vec![refuses, never], "did not answer within connect_timeout 60ms"),
+        (vec![refuses, never], "did not answer within its share of connect_timeout 60ms"),
     ] {
         let (protocol, events) = told();
         let conn = runtime.connect_with(Name::of(addresses), options(), protocol).expect("begun");

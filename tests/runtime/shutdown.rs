@@ -225,6 +225,29 @@ fn a_descriptor_that_is_refused_after_a_drain_is_closed_though_a_thread_is_stuck
 }
 
 #[test]
+fn a_handler_that_drains_its_runtime_ends_the_rest_of_its_own_group_itself() {
+    let config = config().epoll_groups(2).epoll_threads_per_group(1);
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let handle = runtime.handle();
+    let (gate, lock) = (Gate::default(), Arc::default());
+    let block = gate.clone();
+    handle.spawn(move || block.pass()).expect("room");
+    gate.wait_for(1);
+    // The next closure goes to the other group.
+    let last = LocksAtEnd(Arc::clone(&lock));
+    let (tell, told) = mpsc::channel();
+    let drains = move || {
+        runtime.handle().after(LONG, move || drop(last)).detach();
+        let _held = lock.lock();
+        tell.send(runtime.drain(Duration::ZERO)).expect("waited for");
+    };
+    handle.spawn(drains).expect("room");
+    let report = told.recv_timeout(LONG).expect("the drain returns");
+    assert_eq!((report.stuck.len(), gate.held()), (1, 1), "{report}");
+    gate.open();
+}
+
+#[test]
 fn a_handler_that_holds_what_a_timer_locks_at_its_end_can_drain_its_runtime() {
     let runtime = workers(1);
     let handle = runtime.handle();

@@ -46,13 +46,13 @@ fn one_that_is_dropped_answers_an_error() {
     let mut client = server.client_with_sessions([2]);
     for round in 1..=3 {
         let failure = client.execute(2, "defer-drop").failure();
-        assert_eq!((failure.fatal, failure.code), (false, 8001));
+        assert_eq!((failure.fatal, failure.code), (false, 1317));
         assert_eq!(failure.text, "The request was dropped without an answer.");
         server.wait_for(Counter::DeferredDropped, round);
     }
     client.send_sql(2, query("defer a"));
     drop(server.control.take_one_deferred("a"));
-    assert_eq!(client.reply(2).failure().code, 8001);
+    assert_eq!(client.reply(2).failure().code, 1317);
     client.execute(2, "one").one();
     assert_eq!(server.stats().deferred_requests, 0);
 }
@@ -76,7 +76,7 @@ fn one_that_a_thread_local_drops_after_all_others_answers_an_error() {
         });
         ends.join().expect("no panic");
         assert_eq!(client.reply(3).one().text(), Some("done"));
-        assert_eq!(client.reply(2).failure().code, 8001);
+        assert_eq!(client.reply(2).failure().code, 1317);
     });
 }
 
@@ -532,7 +532,7 @@ fn a_handler_that_fails_for_good_ends_its_session_behind_the_deferred_answer() {
             let reply = client.execute(2, "script fails");
             match answer {
                 Some(text) => assert_eq!(reply.one().text(), Some(text)),
-                None => assert_eq!(reply.failure().code, 8001),
+                None => assert_eq!(reply.failure().code, 1317),
             }
             let code = if panics { 8001 } else { 1234 };
             let ends = |client: &Client| client.strays().iter().any(|stray| stray.1.code == code);

@@ -230,6 +230,14 @@ impl Peer {
                 Ok("outcome: error of the service")
             }
             FATAL if of.is_some_and(in_session) => Ok("outcome: fatal error of the service"),
+            code::INTERRUPTED if text == "The request was dropped without an answer." => {
+                let is_dropped = matches!(asked.task, Task::Later(Later::Drop, _));
+                if is_dropped {
+                    Ok("outcome: dropped without an answer")
+                } else {
+                    bad("not dropped")
+                }
+            }
             code::INTERRUPTED if self.may_be_interrupted(scene, life) => Ok("outcome: interrupted"),
             TIMED_OUT => {
                 let limit = scene.plan.times.request;
@@ -251,11 +259,6 @@ impl Peer {
                 "Session is killing." if causes.closed => Ok("outcome: the session was killed"),
                 "Session unexpected killed." if is_fatal && causes.panicked => {
                     Ok("outcome: a handler panicked")
-                }
-                "The request was dropped without an answer."
-                    if matches!(asked.task, Task::Later(Later::Drop, _)) =>
-                {
-                    Ok("outcome: dropped without an answer")
                 }
                 "Failed to get tso." if matches!(asked.task, Task::Time(_)) => {
                     Ok("outcome: no timestamp")

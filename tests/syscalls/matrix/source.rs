@@ -107,6 +107,7 @@ const PLAIN: &[&str] = &[
     ".apply",
     ".as_fd",
     ".as_mut_ptr",
+    ".as_pathname",
     ".as_ptr",
     ".as_raw_fd",
     ".as_ref",

@@ -62,7 +62,8 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
         }
         Sql::ShowVariables { filter: Some(filter), global: false, .. } => {
             let filter = filter.to_string().to_ascii_lowercase();
-            match VARIABLES_OF_SESSION.iter().find(|name| filter.contains(**name)) {
+            let mut words = filter.split(|byte: char| !(byte.is_alphanumeric() || byte == '_'));
+            match words.find(|word| VARIABLES_OF_SESSION.contains(word)) {
                 Some(name) => Err(of_shared_session(format_args!("`show variables` of {name}"))),
                 None => Ok(Statement::Anywhere),
             }

@@ -303,6 +303,7 @@ fn what_any_node_can_answer_goes_anywhere() {
         "show variables",
         "show global variables",
         "show variables like 'a%'",
+        "show variables like 'max_error_count'",
         "show global variables like 'autocommit'",
         "select @@global.autocommit, @autocommit, @@session.time_zone",
         "show tables",

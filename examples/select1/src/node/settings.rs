@@ -30,7 +30,8 @@ impl Engine {
             return Err(syntax("?"));
         }
         let before = (session.locals.clone(), session.variables.clone());
-        let was_on = self.commits_itself(session);
+        let next = (session.next_isolation.clone(), session.next_read_only);
+        let (was_on, was_open) = (self.commits_itself(session), session.transaction.is_some());
         let done = settings.iter().try_for_each(|setting| {
             let value = self.evaluate(session, &setting.value, arguments)?;
             self.assign(session, &setting.target, value, reply)
@@ -38,6 +39,11 @@ impl Engine {
         if done.is_err() {
             // All or nothing. Global variables stay changed: another session may have read them.
             (session.locals, session.variables) = before;
+            if !was_open {
+                // An expression behind `autocommit = 0` has begun it, to read.
+                session.transaction = None;
+                (session.next_isolation, session.next_read_only) = next;
+            }
             return done;
         }
         // Switched on, autocommit commits what is open.

@@ -332,6 +332,12 @@ fn a_set_that_fails_changes_nothing_of_its_session() {
     assert_eq!(text(&client.execute(4, k).good()), before);
     change(&mut client, "rollback");
     assert_eq!(rows(&mut client, k), before);
+    // A transaction that an expression has begun ends too, so the next statement commits itself.
+    change(&mut client, "set autocommit = 1");
+    let begins = "set autocommit = 0, @a = @a + 1, missing = 1";
+    assert_eq!(failure(&mut client, begins).code, 1193);
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
+    assert_eq!(text(&client.execute(4, k).good()), "-1;");
 }
 
 #[test]

@@ -18,16 +18,12 @@ pub enum KvError {
 }
 
 impl KvError {
-    /// Tells if the request was executed. This is unknown in three cases. The engine could not write:
-    /// the transaction is not visible, but after a crash of the server it may be. The request was
-    /// interrupted or took too long. The server has no number for the error, as if it drops the request
-    /// without an answer.
+    /// Tells if the request was executed. If the engine could not write, that is unknown: the transaction
+    /// is not visible, but after a crash of the server it may be.
     #[must_use]
     pub fn fate(&self) -> Fate {
         match self {
-            Self::Client(_) if matches!(self.code(), Some(code::WRITE | code::SERVER)) => {
-                Fate::Unknown
-            }
+            Self::Client(_) if self.code() == Some(code::WRITE) => Fate::Unknown,
             Self::Client(error) => error.fate(),
             Self::Malformed(_) => Fate::Unknown,
         }

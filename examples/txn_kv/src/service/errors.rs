@@ -26,13 +26,10 @@ pub mod code {
     pub const FUTURE: u32 = 1264;
     /// A key, a value, a transaction, or what it would find or delete is too large.
     pub const TOO_LARGE: u32 = 1406;
-    /// The library's: the request was interrupted. Its transaction goes on.
+    /// The library's: the request was interrupted, or dropped without an answer. Its transaction goes on.
     pub const INTERRUPTED: u32 = 1317;
     /// The library's: the request took longer than `request_timeout`. Its transaction goes on.
     pub const TIMED_OUT: u32 = 3024;
-    /// The library's, without a number of its own. The request may have been executed: also a
-    /// request that was dropped without an answer has it.
-    pub const SERVER: u32 = 8001;
     /// The revision was compacted. MySQL has none for it: this one is the store's own.
     pub const COMPACTED: u32 = 9001;
 }

@@ -118,7 +118,7 @@ fn who_cancels_hears_so_and_the_write_is_done_all_the_same() {
 fn the_fate_of_a_request_that_took_too_long_or_was_dropped_is_unknown() {
     let limit = Duration::from_millis(10);
     for (sql, limit, number) in
-        [("defer late", limit, code::TIMED_OUT), ("defer-drop", LONG, code::SERVER)]
+        [("defer late", limit, code::TIMED_OUT), ("defer-drop", LONG, code::INTERRUPTED)]
     {
         let server = Fixture::start(lab::engine::config().request_timeout(limit));
         let runtime = Runtime::builder().config(lab::config()).start().expect("started");
