@@ -220,7 +220,11 @@ impl View {
         let axis = "   1µs  32µs 1ms  33ms 1s";
         let names = ["p50", "p99", "p99.9", "max"].map(|name| format!("{name:>9}")).concat();
         let heading = format!("{state:<13}{axis:<27}{names}");
-        let stages = Stage::ALL.iter().map(|stage| {
+        // An echo has no sessions, and its end of a connection does nothing.
+        let has_none = |stage: &&Stage| {
+            matches!(stage, Stage::Decode | Stage::Auth | Stage::Cleanup | Stage::Fin)
+        };
+        let stages = Stage::ALL.iter().filter(move |stage| !has_none(stage)).map(|stage| {
             let name = stage.name();
             if self.value(&format!("{name}_samples")) == 0.0 {
                 return format!("{name:<13}no samples");

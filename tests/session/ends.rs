@@ -278,7 +278,7 @@ fn a_drain_ends_what_becomes_idle_so_that_others_get_what_it_holds() {
     };
     let finish = |control: &Control| assert!(finish_with(control.take_one_deferred("b"), "b"));
     assert_eq!(drain_while_at(deferred, finish), None);
-    assert_eq!(drain_while_at(deferred, Control::drop_deferred), Some(8001));
+    assert_eq!(drain_while_at(deferred, Control::drop_deferred), Some(1317));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn what_was_refused_or_interrupted_repeats_too() {
     client.send_sql(2, chained("one"));
     client.send_sql(2, query("source-fail 3"));
     client.send_sql(2, chained("one"));
-    assert_eq!(codes(&mut client, 2, 4), [8001, 8001, 1234, 1234]);
+    assert_eq!(codes(&mut client, 2, 4), [1317, 1317, 1234, 1234]);
     // A cache miss does not count as such an error.
     client.send_sql(2, update("one"));
     client.send_sql(2, StmtExecute { stmt: None, stmt_digest: Some(vec![1]), ..chained("") });

@@ -72,7 +72,7 @@ impl Actor {
             0..8 => (format!("echo {text}"), Expected::Text(text)),
             8 => (format!("defer-finish {text}"), Expected::Text(text)),
             9 => ("defer later".into(), Expected::Text("later".into())),
-            10 => ("defer-drop".into(), Expected::Fails(8001)),
+            10 => ("defer-drop".into(), Expected::Fails(1317)),
             11 => (format!("source {rows} 100"), Expected::Rows(rows)),
             12 => (format!("rows {rows} 100"), Expected::Rows(rows)),
             13 => ("fail 1062".into(), Expected::Fails(1062)),
