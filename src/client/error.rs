@@ -113,7 +113,7 @@ impl Error {
     /// server may finish an interrupted request, so their fate is unknown.
     pub(super) fn server(error: ErrorReply) -> Self {
         let ends_session = error.scope() == Scope::Session;
-        let is_interrupted = matches!(error.code, code::INTERRUPTED | TIMED_OUT);
+        let is_interrupted = matches!(error.code, code::INTERRUPTED | code::TIMED_OUT);
         let fate = if ends_session || is_interrupted { Fate::Unknown } else { Fate::Refused };
         Self::new(fate, ErrorKind::Server(Arc::new(error)))
     }
@@ -210,6 +210,3 @@ impl StdError for Error {
         self.server_error().map(|error| error as _)
     }
 }
-
-/// Number of MySQL for a statement that exceeded its time.
-const TIMED_OUT: u32 = 3024;

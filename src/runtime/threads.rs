@@ -208,8 +208,8 @@ impl Threads {
         })
     }
 
-    /// Starts one more thread in a group that was told to leave now, whatever the limit. If the system
-    /// refuses it, a stuck thread ends the rest when it goes on. Until then only the handlers learn that
+    /// Starts a thread that ends what the stuck threads of a group keep, even beyond `max_threads`. If the
+    /// system refuses it, a stuck thread does so when it goes on. Until then only the handlers learn that
     /// their connections end.
     pub(super) fn start_ending(&self, group: &Arc<Group>) {
         let (kind, reason) = (ThreadKind::Worker, ThreadReason::Drain);

@@ -308,7 +308,7 @@ impl SessionError {
         match reason {
             CancelReason::Query => Self::interrupted(),
             CancelReason::Deadline => Self::new(
-                TIMED_OUT,
+                code::TIMED_OUT,
                 GENERAL_STATE,
                 "Query execution was interrupted, maximum statement execution time exceeded",
             ),
@@ -316,9 +316,6 @@ impl SessionError {
         }
     }
 }
-
-/// Number of MySQL for a statement that exceeded its time.
-const TIMED_OUT: u32 = 3024;
 
 /// Reason why a request is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -290,9 +290,7 @@ impl Deferred {
             }
             outcome
         });
-        shared.note_outcome();
-        self.deferral.set_outcome(outcome);
-        shared.wake_with_outcome();
+        shared.give_outcome(|| self.deferral.set_outcome(outcome));
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }

@@ -118,8 +118,11 @@ impl SessionShared {
         self.wake_runner(<dyn Wakeable>::wake);
     }
 
-    /// Like [`wake`](Self::wake), for an outcome that was set.
-    pub(super) fn wake_with_outcome(&self) {
+    /// Has `set` set the outcome of a deferred request, and makes the session run as urgent work.
+    pub(super) fn give_outcome(&self, set: impl FnOnce()) {
+        // Counted before a worker can take it.
+        self.outcomes.fetch_add(1, Ordering::Relaxed);
+        set();
         self.wake_runner(<dyn Wakeable>::wake_with_outcome);
     }
 
@@ -307,11 +310,6 @@ impl SessionShared {
         let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
         // Foreign value: its drop may panic.
         guard(self.conn.group(), "drop", || drop(before));
-    }
-
-    /// Called before the outcome of a deferred request is set.
-    pub(super) fn note_outcome(&self) {
-        self.outcomes.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn note_outcome_taken(&self) {

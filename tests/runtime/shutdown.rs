@@ -15,7 +15,7 @@ use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, DrainReport, Handle, Interest, Runtime};
 use lab::protocol::{Bytes, echo};
-use lab::workers::{Gate, threads_named, workers};
+use lab::workers::{Gate, LocksAtEnd, threads_named, workers};
 use lab::{Kind, LONG, Peer, Server, assert_clean, config, eventually};
 
 const REQUEST: &[u8] = b"question";
@@ -160,15 +160,6 @@ fn a_stuck_task_is_named_too_and_the_others_end() {
     eventually(LONG, || threads_named("sk-") == report.stuck);
     gate.open();
     eventually(LONG, || threads_named("sk-").is_empty());
-}
-
-/// Takes a lock when it is dropped.
-struct LocksAtEnd(Arc<Mutex<()>>);
-
-impl Drop for LocksAtEnd {
-    fn drop(&mut self) {
-        drop(self.0.lock());
-    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Sessions that wait for one another, on few threads.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -24,6 +25,22 @@ fn two_workers(most: usize) -> Config {
 
 fn waiting(server: &Fixture) -> u64 {
     server.control.waiting_for_lock.load(Ordering::SeqCst)
+}
+
+/// Asks for the lock in these sessions, each of which unlocks then.
+fn ask_in_turn(client: &mut Client, sessions: Range<u64>) {
+    for session in sessions {
+        client.send_sql(session, query("lock"));
+        client.send_sql(session, query("unlock"));
+    }
+}
+
+/// Takes the replies when each of these sessions has had the lock.
+fn take_in_turn(client: &mut Client, sessions: Range<u64>) {
+    for session in sessions {
+        client.reply(session).good();
+        client.reply(session).good();
+    }
 }
 
 /// 64 sessions wait for the lock of the 65th. It unlocks, and then they do, one after the other.
@@ -65,16 +82,10 @@ fn the_lock_is_held_by_a_session_of_the_same_connection() {
     let mut client = server.client_with_sessions(1..66);
     for _ in 0..often(5) {
         client.execute(1, "lock").good();
-        for session in 2..66 {
-            client.send_sql(session, query("lock"));
-            client.send_sql(session, query("unlock"));
-        }
+        ask_in_turn(&mut client, 2..66);
         eventually(LONG, || waiting(&server) >= 3);
         client.execute(1, "unlock").good();
-        for session in 2..66 {
-            client.reply(session).good();
-            client.reply(session).good();
-        }
+        take_in_turn(&mut client, 2..66);
     }
 }
 
@@ -98,18 +109,12 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
         let mut other = server.client_with_sessions(1..12);
         client.execute(1, "lock").good();
         let waiters = if same { &mut client } else { &mut other };
-        for session in 2..12 {
-            waiters.send_sql(session, query("lock"));
-            waiters.send_sql(session, query("unlock"));
-        }
+        ask_in_turn(waiters, 2..12);
         eventually(LONG, || waiting(&server) >= 2);
         assert_eq!(client.execute(1, "echo inside").one().text(), Some("inside"));
         client.execute(1, "unlock").good();
         let waiters = if same { &mut client } else { &mut other };
-        for session in 2..12 {
-            waiters.reply(session).good();
-            waiters.reply(session).good();
-        }
+        take_in_turn(waiters, 2..12);
         assert!(server.count(Counter::Stalls) >= 2, "two waited at once:\n{}", server.stats());
     }
 }
@@ -118,10 +123,7 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
 /// free. Returns their client.
 fn crowd_of_waiters(server: &Fixture, threads: u64) -> Client {
     let mut others = server.client_with_sessions(2..12);
-    for session in 2..12 {
-        others.send_sql(session, query("lock"));
-        others.send_sql(session, query("unlock"));
-    }
+    ask_in_turn(&mut others, 2..12);
     eventually(LONG, || waiting(server) >= threads);
     others
 }
@@ -129,10 +131,7 @@ fn crowd_of_waiters(server: &Fixture, threads: u64) -> Client {
 /// Unlocks, and then each of the others gets its turn.
 fn unlock_for_all(holder: &mut Client, mut others: Client) {
     holder.execute(1, "unlock").good();
-    for session in 2..12 {
-        others.reply(session).good();
-        others.reply(session).good();
-    }
+    take_in_turn(&mut others, 2..12);
 }
 
 #[test]
@@ -198,10 +197,7 @@ fn a_session_that_was_queued_before_its_deferred_answer_goes_on_when_all_others_
     assert_eq!(client.reply_to(deferred_ticket).one().text(), Some("done"));
     assert_eq!(client.reply_to(behind).one().text(), Some("behind"));
     client.execute(1, "unlock").good();
-    for session in 2..12 {
-        client.reply(session).good();
-        client.reply(session).good();
-    }
+    take_in_turn(&mut client, 2..12);
 }
 
 #[test]
@@ -219,10 +215,7 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
     let mut holder = server.client_with_sessions([1]);
     holder.execute(1, "lock").good();
     let mut others = server.client_with_sessions(2..12);
-    for session in 2..12 {
-        others.send_sql(session, query("lock"));
-        others.send_sql(session, query("unlock"));
-    }
+    ask_in_turn(&mut others, 2..12);
     eventually(LONG, || waiting(&server) >= 2);
     let urgent = server.count(Counter::UrgentTasks);
     early.execute(1, "one").one();
@@ -235,10 +228,7 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
     assert!(server.count(Counter::UrgentTasks) > urgent);
     assert_eq!(waiting(&server), 2, "only the operator was served");
     holder.execute(1, "unlock").good();
-    for session in 2..12 {
-        others.reply(session).good();
-        others.reply(session).good();
-    }
+    take_in_turn(&mut others, 2..12);
 }
 
 /// The reserve runs one login at a time, and that one waits.
@@ -253,10 +243,7 @@ fn the_delayed_answer_to_a_login_of_an_operator_does_not_wait_for_another_login(
     let mut holder = server.client_with_sessions([1]);
     holder.execute(1, "lock").good();
     let mut others = server.client_with_sessions(2..42);
-    for session in 2..42 {
-        others.send_sql(session, query("lock"));
-        others.send_sql(session, query("unlock"));
-    }
+    ask_in_turn(&mut others, 2..42);
     eventually(LONG, || server.count(Counter::ThreadsLimited) > 0);
     server.control.hold("login");
     stuck.send(0, &login_continue(Client::proof("other", PASSWORD, &challenge)));
@@ -267,10 +254,7 @@ fn the_delayed_answer_to_a_login_of_an_operator_does_not_wait_for_another_login(
     server.control.open("login");
     stuck.reply(0).good();
     holder.execute(1, "unlock").good();
-    for session in 2..42 {
-        others.reply(session).good();
-        others.reply(session).good();
-    }
+    take_in_turn(&mut others, 2..42);
 }
 
 #[test]
@@ -285,18 +269,12 @@ fn sessions_of_operators_keep_places_for_threads_until_they_end() {
     let mut all_wait = |threads: u64| {
         let before = server.count(Counter::ThreadsLimited);
         holder.execute(1, "lock").good();
-        for session in 2..42 {
-            others.send_sql(session, query("lock"));
-            others.send_sql(session, query("unlock"));
-        }
+        ask_in_turn(&mut others, 2..42);
         let limited = || server.count(Counter::ThreadsLimited) > before;
         eventually(LONG, || waiting(&server) >= threads && limited());
         assert_eq!(waiting(&server), threads);
         holder.execute(1, "unlock").good();
-        for session in 2..42 {
-            others.reply(session).good();
-            others.reply(session).good();
-        }
+        take_in_turn(&mut others, 2..42);
     };
     let mut operator = Client::logged_in(addr, "root", PASSWORD);
     (1..=12).for_each(|session| drop(operator.new_session(session).good()));

@@ -15,9 +15,6 @@ use super::peer::{Asked, Peer};
 use super::scene::{Life, Said, Scene};
 use super::statement::{ERROR, FATAL, Form, Later, Task};
 
-/// The server's error for a request that took longer than `request_timeout`.
-const TIMED_OUT: u32 = 3024;
-
 /// Silence after which a client gives its connection up: `probe_interval` and `probe_timeout`.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -239,7 +236,7 @@ impl Peer {
                 }
             }
             code::INTERRUPTED if self.may_be_interrupted(scene, life) => Ok("outcome: interrupted"),
-            TIMED_OUT => {
+            code::TIMED_OUT => {
                 let limit = scene.plan.times.request;
                 let late = !limit.is_zero() && scene.now() - asked.at >= limit;
                 if late { Ok("outcome: time-out of the server") } else { bad("too early") }

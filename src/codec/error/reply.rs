@@ -25,6 +25,8 @@ pub mod code {
     pub const PACKET_TOO_LARGE: u32 = 1153;
     /// The statement was interrupted.
     pub const INTERRUPTED: u32 = 1317;
+    /// The statement was interrupted because it took too long.
+    pub const TIMED_OUT: u32 = 3024;
     /// A request closes an expect block that was not opened.
     pub const EXPECT_NOT_OPEN: u32 = 5158;
     /// A condition of the expect block does not hold.

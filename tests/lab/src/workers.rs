@@ -34,6 +34,15 @@ pub fn all_rest(runtime: &Runtime) {
     });
 }
 
+/// Takes a lock when it is dropped.
+pub struct LocksAtEnd(pub Arc<Mutex<()>>);
+
+impl Drop for LocksAtEnd {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
 /// Holds back the threads that call `pass` while it is closed. It is closed at first.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<Inside>, Condvar)>);

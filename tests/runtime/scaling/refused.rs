@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "limits and user ids of the process are the system's own calls")]
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use epoll_group::stats::Counter;
 use lab::child::in_child;
 use lab::protocol::{Bytes, echo};
 use lab::threads::{Crowd, Event, How, start, started};
-use lab::workers::{Gate, threads_named, workers};
+use lab::workers::{Gate, LocksAtEnd, threads_named, workers};
 use lab::{LONG, Peer, assert_clean, eventually};
 
 /// While this lives, this process gets no more threads. The limit is lifted again because the leak
@@ -95,15 +95,6 @@ fn threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_w
 #[test]
 fn threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_just_waits() {
     in_child(|| urgent_work_runs(How::Blocked));
-}
-
-/// Locks and unlocks when it is dropped.
-struct LocksAtEnd(Arc<Mutex<()>>);
-
-impl Drop for LocksAtEnd {
-    fn drop(&mut self) {
-        drop(self.0.lock());
-    }
 }
 
 #[test]

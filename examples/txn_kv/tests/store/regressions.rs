@@ -38,6 +38,11 @@ fn run(store: &Store, txn: Txn) -> Outcome {
     ask::run(store, txn).unwrap()
 }
 
+/// A store whose leader may be a task of this runtime.
+fn store_on(runtime: &Runtime, gated: &Gated, limits: Limits) -> Store {
+    Store::open(gated.clone(), Design::Publish, limits, Some(runtime.handle())).unwrap()
+}
+
 /// Runtime with one worker, which is not replaced while it waits.
 fn one_worker() -> Runtime {
     let config = Config::default().epoll_groups(1).epoll_threads_per_group(1).max_threads(2);
@@ -93,9 +98,7 @@ fn a_runtime_that_ends_before_it_leads_leaves_nobody_waiting() {
     let gated = Gated::default();
     let runtime = one_worker();
     let handle = runtime.handle();
-    let store =
-        Store::open(gated.clone(), Design::Publish, Limits::default(), Some(handle.clone()))
-            .unwrap();
+    let store = store_on(&runtime, &gated, Limits::default());
     let (began, busy) = mpsc::channel();
     let (free, freed) = mpsc::channel::<()>();
     // The only worker is busy with another task.
@@ -124,7 +127,7 @@ fn a_compaction_on_the_only_worker_does_not_wait_for_who_is_to_lead_behind_it() 
     let runtime = one_worker();
     let handle = runtime.handle();
     let limits = Limits { flush_bytes: 1, ..Limits::default() };
-    let store = Store::open(gated.clone(), Design::Publish, limits, Some(handle.clone())).unwrap();
+    let store = store_on(&runtime, &gated, limits);
     let told: Vec<_> = (0..3).map(|_| begin(&store, put("key", ""))).collect();
     told.iter().for_each(|told| drop(outcome(told).unwrap()));
     gated.shut();
@@ -143,9 +146,7 @@ fn a_compaction_on_the_only_worker_leads_if_that_is_left_to_a_task_while_it_wait
     let gated = Gated::default();
     let runtime = one_worker();
     let handle = runtime.handle();
-    let store =
-        Store::open(gated.clone(), Design::Publish, Limits::default(), Some(handle.clone()))
-            .unwrap();
+    let store = store_on(&runtime, &gated, Limits::default());
     for _ in 0..3 {
         run(&store, put("key", ""));
     }
