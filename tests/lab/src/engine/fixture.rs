@@ -118,10 +118,16 @@ impl Fixture {
         self.server().wait_for(counter, count);
     }
 
-    /// Waits until all sessions that were opened are closed.
+    /// Waits until all sessions that were opened are closed, and counted as such: the gauge
+    /// `sessions` changes shortly before the counter.
     #[track_caller]
     pub fn wait_until_even(&self) {
-        eventually(LONG, || self.control.is_even() && self.stats().sessions == 0);
+        eventually(LONG, || {
+            let stats = self.stats();
+            let counters = [Counter::SessionsOpened, Counter::SessionsClosed];
+            let [opened, closed] = counters.map(|counter| stats.get(counter));
+            self.control.is_even() && stats.sessions == 0 && opened == closed
+        });
     }
 
     /// Drains the server and checks that the drain cuts no connection and leaves no thread behind. After
