@@ -168,6 +168,8 @@ fn what_happens_at_the_moment_is_shown_by_gauges() {
     gate.wait_for(4);
     (0..5).for_each(|_| handle.spawn(|| ()).expect("room"));
     (0..2).for_each(|_| handle.with_class(Class::Admin).spawn(|| ()).expect("room"));
+    // The reserve thread counts from when it first waits for a call.
+    eventually(LONG, || server.stats().standby_threads == 1);
     let stats = server.stats();
     assert_eq!((stats.running_threads, stats.stalled_threads, stats.parked), (4, 0, 0), "{stats}");
     assert_eq!((stats.queue_len, stats.urgent_queue_len, stats.tasks_in_progress), (7, 2, 10));
