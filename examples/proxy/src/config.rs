@@ -7,8 +7,12 @@
 //! [users]
 //! root = "secret"
 //!
-//! [tables]                # sharded tables, and the column that says where a row is
-//! sbtest1 = "id"
+//! text_order = "bytes"    # the data nodes order texts by bytes; absent: the order is unknown
+//!
+//! [tables]
+//! sbtest1 = "id"                 # sharded by this column
+//! settings = { node = "n0" }     # all rows are on one node
+//! countries = { copies = true }  # each node has all rows; read only
 //!
 //! [runtime]               # tunables of the runtime
 //! threads = 4
@@ -33,7 +37,7 @@ use epoll_group::pool::Limits;
 use serde::Deserialize;
 
 use crate::nodes::{NodeOptions, Patience};
-use crate::route::Catalogue;
+use crate::route::{Catalogue, Home};
 
 /// The file.
 #[derive(Debug, Deserialize)]
@@ -43,12 +47,43 @@ pub struct File {
     #[serde(default = "default_schema")]
     schema: String,
     pub users: BTreeMap<String, String>,
-    tables: BTreeMap<String, String>,
+    text_order: Option<TextOrder>,
+    tables: BTreeMap<String, TableEntry>,
     #[serde(default)]
     runtime: toml::Table,
     #[serde(default)]
     pool: Pool,
     nodes: Vec<NodeEntry>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TextOrder {
+    Bytes,
+}
+
+/// Where the rows of a table are.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a table is sharded (\"COLUMN\"), on a node ({ node = \"NAME\" }), or on all ({ copies = true })"
+)]
+enum TableEntry {
+    Sharded(String),
+    Node(OnNode),
+    Copies(Copies),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnNode {
+    node: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Copies {
+    copies: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,6 +142,7 @@ impl File {
         let file: Self = toml::from_str(text).map_err(|error| ConfigError(error.to_string()))?;
         file.check()?;
         file.runtime()?;
+        file.catalogue()?;
         Ok(file)
     }
 
@@ -147,12 +183,28 @@ impl File {
         Ok(config)
     }
 
-    pub fn catalogue(&self) -> Catalogue {
-        let lower = |(table, column): (&String, &String)| {
-            (table.to_ascii_lowercase(), column.to_ascii_lowercase())
-        };
-        let sharded = self.tables.iter().map(lower).collect();
-        Catalogue { schema: self.schema.clone(), sharded }
+    pub fn catalogue(&self) -> Result<Catalogue, ConfigError> {
+        let mut tables = BTreeMap::new();
+        for (table, entry) in &self.tables {
+            let home = match entry {
+                TableEntry::Sharded(column) => Home::Sharded(column.to_ascii_lowercase()),
+                TableEntry::Node(OnNode { node }) => {
+                    let at = self.nodes.iter().position(|known| known.name == *node);
+                    let text = || format!("[tables] {table} is on node {node}, which is not there");
+                    Home::Node(at.ok_or_else(|| ConfigError(text()))?)
+                }
+                TableEntry::Copies(Copies { copies: true }) => Home::Copies,
+                TableEntry::Copies(Copies { copies: false }) => {
+                    let text = format!("[tables] {table} has copies = false and no other place");
+                    return Err(ConfigError(text));
+                }
+            };
+            if tables.insert(table.to_ascii_lowercase(), home).is_some() {
+                return Err(ConfigError(format!("[tables] {table} is there twice")));
+            }
+        }
+        let texts_by_bytes = matches!(self.text_order, Some(TextOrder::Bytes));
+        Ok(Catalogue { schema: self.schema.clone(), tables, texts_by_bytes })
     }
 
     pub fn nodes(&self) -> Vec<NodeOptions> {
@@ -193,3 +245,37 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(tables: &str) -> Result<Catalogue, String> {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n{tables}\n[users]\nroot = \"\"\n[[nodes]]\nname = \"n0\"\n\
+             endpoints = [\"127.0.0.1:1\"]\nuser = \"root\"\n"
+        );
+        let file = File::parse(&text).map_err(|error| error.to_string())?;
+        file.catalogue().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn tables_are_sharded_or_on_a_node_or_on_all() {
+        let text = "text_order = \"bytes\"\n[tables]\nT = \"Id\"\nS = { node = \"n0\" }\nc = { copies = true }";
+        let catalogue = parsed(text).expect("it is right");
+        assert!(catalogue.texts_by_bytes);
+        let homes = [("c", Home::Copies), ("s", Home::Node(0)), ("t", Home::Sharded("id".into()))];
+        assert!(catalogue.tables.into_iter().eq(homes.map(|(name, home)| (name.to_owned(), home))));
+        assert!(!parsed("[tables]\nt = \"id\"").expect("it is right").texts_by_bytes);
+        for (wrong, reason) in [
+            ("[tables]\ns = { node = \"n1\" }", "[tables] s is on node n1, which is not there"),
+            ("[tables]\nc = { copies = false }", "[tables] c has copies = false"),
+            ("[tables]\nt = \"id\"\nT = \"id\"", "is there twice"),
+            ("[tables]\nt = { column = \"id\" }", "a table is sharded"),
+            ("text_order = \"ci\"\n[tables]", "unknown variant `ci`"),
+        ] {
+            let error = parsed(wrong).expect_err(wrong);
+            assert!(error.contains(reason), "{wrong}: {error}");
+        }
+    }
+}

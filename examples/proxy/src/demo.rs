@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::client::{Client, Request};
+use epoll_group::client::{Client, Request, Session};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 use epoll_group::pool::Limits;
@@ -131,7 +131,7 @@ fn ask(client: &Client, number: usize, seen: &Seen, start: Instant) {
 }
 
 /// Reads a row and compares it. Returns true if there was an error.
-fn read(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> bool {
+fn read(session: &mut Session, id: i64, seen: &Seen) -> bool {
     let request = Request::sql("select k, c from sbtest1 where id = ?").arg(Scalar::signed(id));
     let Ok(mut answer) = session.execute(request.cached()) else { return true };
     let text = format!("row {id}");
@@ -150,7 +150,7 @@ fn read(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> boo
 }
 
 /// Inserts a row in a transaction. Returns true if there was an error.
-fn write(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> bool {
+fn write(session: &mut Session, id: i64, seen: &Seen) -> bool {
     if session.run("begin").is_err() || session.run(insert(id)).is_err() {
         return true;
     }
@@ -216,6 +216,7 @@ fn check(client: &Client, seen: &Seen, out: &mut impl Write) -> Result<(), Box<d
     if !(least..=most).contains(&count) {
         return Err("rows were lost, or came twice".into());
     }
+    show_spread(&mut session, out)?;
     if load(&seen.wrong) > 0 {
         return Err(format!("{} answers were wrong", load(&seen.wrong)).into());
     }
@@ -223,6 +224,20 @@ fn check(client: &Client, seen: &Seen, out: &mut impl Write) -> Result<(), Box<d
         return Err(format!("the outage took {outage:.1?}").into());
     }
     Ok(())
+}
+
+/// Shows and checks a select whose rows are on all nodes.
+fn show_spread(session: &mut Session, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let select = "select id, c from sbtest1 where k <= 2000 order by id desc limit 1997, 3";
+    let mut answer = session.execute(select)?;
+    let mut ids = Vec::new();
+    while let Some(row) = answer.next_row()? {
+        if let Value::Signed(id) = row.get(0)? {
+            ids.push(id);
+        }
+    }
+    writeln!(out, "{select}: {ids:?}")?;
+    if ids != [3, 2, 1] { Err("the rows of all nodes were not merged".into()) } else { Ok(()) }
 }
 
 /// Sessions come back when their clients have gone.

@@ -1,7 +1,6 @@
 //! [`Fleet`]: data nodes with their stand-bys and a proxy in front, in this process.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use epoll_group::{Config, Runtime, session};
 use crate::data_node::{DataNode, PASSWORD, SCHEMA, USER};
 use crate::nodes::{NodeOptions, Nodes, Patience};
 use crate::proxy::Proxy;
-use crate::route::Catalogue;
+use crate::route::{Catalogue, Home};
 use tempfile::TempDir;
 
 /// The account of clients at the proxy.
@@ -74,8 +73,14 @@ impl Fleet {
             .dynamic_threads_shrink_time(Duration::from_secs(1));
         let proxy = Runtime::builder().name("proxy").config(config).start()?;
         let nodes = Nodes::new(&proxy.handle(), &options, patience)?;
-        let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
-        let catalogue = Catalogue { schema: SCHEMA.to_owned(), sharded };
+        let tables = [
+            ("sbtest1", Home::Sharded("id".to_owned())),
+            ("settings", Home::Node(options.len() - 1)),
+            ("countries", Home::Copies),
+        ];
+        let tables = tables.map(|(name, home)| (name.to_owned(), home)).into();
+        // SQLite orders texts by their bytes.
+        let catalogue = Catalogue { schema: SCHEMA.to_owned(), tables, texts_by_bytes: true };
         let users = [(CLIENT.0.to_owned(), CLIENT.1.to_owned())];
         let service = Proxy::new(users, Arc::clone(&nodes), catalogue);
         let listener = proxy.listen("127.0.0.1:0", session::Server::new(service))?;

@@ -3,6 +3,7 @@
 
 pub mod ask;
 pub mod cancel;
+pub mod cell;
 pub mod config;
 pub mod data_node;
 pub mod engaged;
@@ -10,13 +11,13 @@ pub mod failover;
 pub mod fleet;
 pub mod front;
 pub mod local;
-pub mod merge;
 pub mod nodes;
 pub mod passage;
 pub mod proxy;
 pub mod refuse;
 pub mod route;
 pub mod scatter;
+pub mod spread;
 pub mod status;
 #[cfg(test)]
 mod tests;

@@ -58,8 +58,11 @@ impl Proxy {
         let known = self.statements.read(sql.text());
         let statement = known.statement.as_ref().map_err(Clone::clone)?;
         let work = match statement {
-            Statement::Anywhere => Work::Forward { node: None, effect: Effect::Read },
-            Statement::Everywhere => Work::Gather { merge: Vec::new() },
+            &Statement::At(node, effect) => Work::Forward { node, effect },
+            Statement::Define(node) => {
+                let nodes = node.map_or_else(|| self.all_nodes(), |node| vec![node]);
+                Work::Gather { nodes, merge: None }
+            }
             Statement::Rows(rows) => self.of_rows(rows, sql)?,
             Statement::Own(own) => Work::Own(own.clone()),
         };
@@ -68,9 +71,12 @@ impl Proxy {
         }
         let mut request = passed_on(sql.message(), sql.text());
         match &work {
-            Work::Gather { .. } => {
+            Work::Gather { merge, .. } => {
                 request.chunk_result = None;
-                request.compact_metadata = None;
+                if let Some((merge, range)) = merge {
+                    request.stmt = Some(merge.text_for_nodes(*range).into_bytes());
+                    merge.limit_arguments(*range, &mut request.args);
+                }
             }
             Work::Forward { .. } if known.is_frequent => {
                 request.stmt_digest = Some(known.digest.to_vec());
@@ -81,25 +87,31 @@ impl Proxy {
         Ok((work, client::Request::statement(request)))
     }
 
+    fn all_nodes(&self) -> Vec<usize> {
+        (0..self.nodes.len()).collect()
+    }
+
     /// Where the rows are.
     fn of_rows(&self, rows: &Rows, sql: Sql<'_>) -> Result<Work, SessionError> {
-        let gather = || Work::Gather { merge: rows.merge.clone() };
         let effect = rows.effect;
-        let Some(ids) = &rows.ids else { return Ok(gather()) };
-        let nodes = ids.nodes(sql.args(), self.nodes.len())?;
-        match nodes[..] {
-            [] => Ok(Work::Forward { node: None, effect }),
-            [node] => Ok(Work::Forward { node: Some(node), effect }),
-            [..] if !rows.merge.is_empty() => Ok(gather()),
-            [first, second, ..] => Err(unroutable(
-                "the statement",
-                format_args!(
-                    "its rows of {} are on data nodes {} and {}",
-                    rows.table,
-                    self.nodes.get(first).name,
-                    self.nodes.get(second).name
-                ),
-            )),
+        let nodes = match &rows.ids {
+            Some(ids) => ids.nodes(sql.args(), self.nodes.len())?,
+            None => self.all_nodes(),
+        };
+        match (&nodes[..], &rows.merge) {
+            ([], _) => Ok(Work::Forward { node: None, effect }),
+            (&[node], _) => Ok(Work::Forward { node: Some(node), effect }),
+            (_, Ok(merge)) => {
+                let range = merge.range(sql.args())?;
+                Ok(Work::Gather { nodes, merge: Some((Arc::clone(merge), range)) })
+            }
+            (&[first, .., last], Err(why)) => {
+                let [first, last] = [first, last].map(|node| &self.nodes.get(node).name);
+                let table = &rows.table;
+                let why =
+                    format!("its rows of {table} are on data nodes {first} to {last}, and {why}");
+                Err(unroutable("the statement", why))
+            }
         }
     }
 

@@ -1,58 +1,67 @@
-//! One statement at all data nodes, and one answer of theirs.
+//! One statement at several data nodes at the same time.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use epoll_group::client::Answer;
 use epoll_group::pool::Pooled;
-use epoll_group::session::{Deferred, SessionError};
+use epoll_group::session::{Deferred, Reply, SessionError};
 
 use crate::ask::{Ask, Asked, RETRIES, Stage};
 use crate::cancel::Ticket;
 use crate::front::{Front, Place};
-use crate::merge::{Merged, Part};
-use crate::nodes::Nodes;
-use crate::route::{Effect, Merge};
+use crate::nodes::{Lease, Nodes};
+use crate::refuse::of_node;
+use crate::route::{Effect, Merge, Range};
+use crate::spread::Spread;
 use crate::turn::{Turn, Work};
 
 /// Answers of the nodes so far.
 struct Gathering {
-    nodes: Arc<Nodes>,
+    lent: Lent,
+    merge: Option<(Arc<Merge>, Range)>,
+    came: Vec<Option<Result<Answer, SessionError>>>,
+    missing: usize,
+    deferred: Deferred,
+}
+
+/// Sessions of data nodes in which a statement runs. Each goes back when its answer has ended.
+pub struct Lent {
+    pub nodes: Arc<Nodes>,
     front: Arc<Front>,
     ticket: Ticket,
-    merge: Vec<Merge>,
     /// Sessions go back to the client, which has left others waiting.
-    held: bool,
-    parts: Mutex<Parts>,
+    is_held: bool,
+    sessions: Vec<LentSession>,
 }
 
-struct Parts {
-    came: Vec<Option<Result<Part, SessionError>>>,
-    missing: usize,
-    /// Until all are there.
-    deferred: Option<Deferred>,
+struct LentSession {
+    node: usize,
+    lease: Option<Lease>,
+    /// Number of the last setting that the session has.
+    applied: u64,
 }
 
-/// Asks all nodes at the same time: in these sessions, or in borrowed ones.
+/// Asks these nodes at the same time: in these sessions, or in borrowed ones.
 pub fn start(turn: Turn, places: Option<Vec<Place>>) {
     let Turn { nodes, front, deferred, ticket, deadline, work, request } = turn;
-    let Work::Gather { merge } = work else { return };
-    let all = nodes.len();
-    let held = places.is_some();
-    let effect = if merge.is_empty() { Effect::Write } else { Effect::Read };
+    let Work::Gather { nodes: asked, merge } = work else { return };
+    let is_held = places.is_some();
+    let effect = if merge.is_some() { Effect::Read } else { Effect::Write };
     let borrowed = || Place { lease: None, steps: VecDeque::new(), applied: 0 };
-    let places = places.unwrap_or_else(|| (0..all).map(|_| borrowed()).collect());
-    let came = (0..all).map(|_| None).collect();
-    let parts = Parts { came, missing: all, deferred: Some(deferred) };
-    let gathering = Arc::new(Gathering {
-        nodes: Arc::clone(&nodes),
-        front,
-        ticket: ticket.clone(),
-        merge,
-        held,
-        parts: Mutex::new(parts),
-    });
-    for (node, place) in places.into_iter().enumerate() {
+    let places = places.unwrap_or_else(|| asked.iter().map(|_| borrowed()).collect());
+    let session = |(node, place): (&usize, &Place)| LentSession {
+        node: *node,
+        lease: None,
+        applied: place.applied,
+    };
+    let sessions = asked.iter().zip(&places).map(session).collect();
+    let lent = Lent { nodes: Arc::clone(&nodes), front, ticket: ticket.clone(), is_held, sessions };
+    let came = asked.iter().map(|_| None).collect();
+    let gathering = Gathering { lent, merge, came, missing: asked.len(), deferred };
+    let gathering = Arc::new(Mutex::new(Some(gathering)));
+    for (at, (node, place)) in asked.into_iter().zip(places).enumerate() {
         let own = place.lease.is_some() || !place.steps.is_empty();
         let ask = Ask {
             nodes: Arc::clone(&nodes),
@@ -64,46 +73,97 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
             ticket: ticket.clone(),
             retries: if own { 0 } else { RETRIES },
         };
-        let (gathering, applied) = (Arc::clone(&gathering), place.applied);
-        ask.start(place.lease, Box::new(move |asked| gathering.take(node, applied, asked)));
+        let gathering = Arc::clone(&gathering);
+        ask.start(place.lease, Box::new(move |asked| take(&gathering, at, asked)));
     }
 }
 
-impl Gathering {
-    fn take(&self, node: usize, applied: u64, asked: Asked) {
-        let Asked { lease, result, stage } = asked;
-        let is_known = stage == Stage::Statement;
-        let part = result.and_then(|answer| Part::read(answer, &self.nodes.get(node).name));
-        // Others still run: what is cancelled from now on must not be what this session does next.
-        self.ticket.left(node);
-        if self.held && is_known {
-            self.front.put_back(node, lease, applied);
-        } else if is_known {
-            drop(lease);
-        } else {
-            lease.into_iter().for_each(Pooled::discard);
+/// Takes the answer of one node. The last one begins the answer to the client.
+fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
+    let Asked { mut lease, result, stage } = asked;
+    if stage == Stage::Before {
+        // It is unknown which steps were done.
+        lease.take().into_iter().for_each(Pooled::discard);
+    }
+    let mut place = gathering.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(own) = place.as_mut() else { return };
+    own.lent.sessions[at].lease = lease;
+    own.came[at] = Some(result);
+    own.missing -= 1;
+    if own.missing > 0 {
+        return;
+    }
+    let Some(Gathering { lent, merge, came, deferred, .. }) = place.take() else { return };
+    drop(place);
+    let answers = came.into_iter().flatten().collect::<Result<Vec<_>, _>>();
+    match (answers, merge) {
+        (Ok(answers), Some((merge, range))) => {
+            deferred.finish(|reply| {
+                reply.relay(Spread::new(answers, merge, range, lent));
+                Ok(())
+            });
         }
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.came[node] = Some(part);
-        parts.missing -= 1;
-        if parts.missing > 0 {
-            return;
+        (Ok(answers), None) => {
+            let affected = define(answers, &lent);
+            drop(lent);
+            deferred.finish(|reply: &mut Reply<'_>| {
+                reply.affected(affected?);
+                Ok(())
+            });
         }
-        let came: Vec<_> = parts.came.drain(..).flatten().collect();
-        let deferred = parts.deferred.take();
-        drop(parts);
-        self.finish(came, deferred);
+        (Err(error), _) => {
+            drop(lent);
+            deferred.finish(|_| Err(error));
+        }
+    }
+}
+
+/// Number of rows that a definition changed. Its answers are small, and so there as a whole.
+fn define(answers: Vec<Answer>, lent: &Lent) -> Result<u64, SessionError> {
+    let mut affected = 0;
+    for (at, answer) in answers.into_iter().enumerate() {
+        let summary = answer.finish().map_err(|error| of_node(lent.name(at), &error))?;
+        affected += summary.affected;
+    }
+    Ok(affected)
+}
+
+impl Lent {
+    /// Name of the node of a session.
+    pub fn name(&self, at: usize) -> impl std::fmt::Display {
+        &self.nodes.get(self.sessions[at].node).name
     }
 
-    fn finish(&self, came: Vec<Result<Part, SessionError>>, deferred: Option<Deferred>) {
+    pub fn front(&self) -> &Front {
+        &self.front
+    }
+
+    /// Gives a session back, whose answer has ended or is given up.
+    pub fn back(&mut self, at: usize) {
+        let LentSession { node, lease, applied } = &mut self.sessions[at];
+        // Others still run: a cancel from now on must not hit what this session does next.
+        self.ticket.left(*node);
+        if self.is_held {
+            self.front.put_back(*node, lease.take(), *applied);
+        } else {
+            drop(lease.take());
+        }
+    }
+
+    /// Closes a session that was lost.
+    pub fn discard(&mut self, at: usize) {
+        self.sessions[at].lease.take().into_iter().for_each(Pooled::discard);
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        for at in 0..self.sessions.len() {
+            self.back(at);
+        }
         self.ticket.ended();
-        if self.held {
+        if self.is_held {
             self.front.leave();
         }
-        let Some(deferred) = deferred else { return };
-        deferred.finish(|reply| {
-            let parts = came.into_iter().collect::<Result<Vec<_>, _>>()?;
-            Merged::of(parts, &self.merge)?.write(reply)
-        });
     }
 }

@@ -23,7 +23,7 @@ pub fn run(path: &Path, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().name("proxy").config(file.runtime()?).start()?;
     let nodes = Nodes::new(&runtime.handle(), &file.nodes(), file.patience())?;
     let users = file.users.iter().map(|(name, password)| (name.clone(), password.clone()));
-    let proxy = Proxy::new(users, nodes.clone(), file.catalogue());
+    let proxy = Proxy::new(users, nodes.clone(), file.catalogue()?);
     let listener = runtime.listen(file.listen.as_str(), session::Server::new(proxy))?;
     writeln!(out, "listening on {}", listener.local_addr())?;
     out.flush()?;

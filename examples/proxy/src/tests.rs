@@ -4,6 +4,7 @@ mod exits;
 mod failing;
 mod flow;
 mod isolation;
+mod spread;
 mod transactions;
 
 use std::fmt::Write;

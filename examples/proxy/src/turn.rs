@@ -17,7 +17,7 @@ use crate::local;
 use crate::nodes::Nodes;
 use crate::passage::Passage;
 use crate::refuse::{no_savepoint, second_node, unroutable};
-use crate::route::{Effect, Merge, Own};
+use crate::route::{Effect, Merge, Own, Range};
 use crate::scatter;
 
 /// One request of a client.
@@ -40,9 +40,10 @@ pub enum Work {
         node: Option<usize>,
         effect: Effect,
     },
-    /// All nodes do it, and their answers become one; of a definition there is nothing to merge.
+    /// These nodes do it, and their answers become one. A definition has no rows to merge.
     Gather {
-        merge: Vec<Merge>,
+        nodes: Vec<usize>,
+        merge: Option<(Arc<Merge>, Range)>,
     },
     Own(Own),
 }
@@ -81,7 +82,7 @@ impl Turn {
     pub fn run(mut self) {
         match std::mem::replace(&mut self.work, Work::Own(Own::Nothing)) {
             Work::Forward { node, effect } => self.forward(node, effect),
-            Work::Gather { merge } => self.gather(merge),
+            Work::Gather { nodes, merge } => self.gather(nodes, merge),
             Work::Own(own) => self.run_own(own),
         }
     }
@@ -175,25 +176,25 @@ impl Turn {
         }
     }
 
-    fn gather(mut self, merge: Vec<Merge>) {
+    fn gather(mut self, nodes: Vec<usize>, merge: Option<(Arc<Merge>, Range)>) {
         let mut state = self.front.state();
-        let is_definition = merge.is_empty();
-        if is_definition && state.is_in_transaction() {
+        if state.is_in_transaction() || merge.is_some() && state.manual_commit {
             drop(state);
-            let why = "it would commit the transaction on one data node only";
-            return self.finish(move |_| Err(unroutable("a definition in a transaction", why)));
-        }
-        if !is_definition && (state.is_in_transaction() || state.manual_commit) {
-            drop(state);
-            if self.nodes.len() == 1 {
-                return self.forward(Some(0), Effect::Read);
-            }
-            let error = second_node(&self.nodes.get(0).name, &self.nodes.get(1).name);
+            let error = match (&merge, &nodes[..]) {
+                (Some(_), [first, second, ..]) => {
+                    let [first, second] = [first, second].map(|at| &self.nodes.get(*at).name);
+                    second_node(first, second)
+                }
+                _ => {
+                    let why = "it would commit the transaction";
+                    unroutable("a definition in a transaction", why)
+                }
+            };
             return self.finish(|_| Err(error));
         }
-        let places = (0..self.nodes.len()).map(|node| state.place(node, false)).collect();
+        let places = nodes.iter().map(|node| state.place(*node, false)).collect();
         drop(state);
-        self.work = Work::Gather { merge };
+        self.work = Work::Gather { nodes, merge };
         scatter::start(self, Some(places));
     }
 

@@ -4,8 +4,8 @@ use epoll_group::codec::message::{Node, PlanError, ScalarValue};
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, GetPlan, TableInfo};
 use epoll_group::session::SessionError;
 
-use super::Catalogue;
 use super::keys::{Scalars, node_of, number_of};
+use super::{Catalogue, Home};
 use crate::refuse::{unknown_database, unroutable, wrong_arguments};
 
 impl Scalars for ExecPlan {
@@ -15,7 +15,7 @@ impl Scalars for ExecPlan {
     }
 }
 
-/// The node, of so many, that has the rows of a plan; `None` when there can be none.
+/// The node, of so many, that has the rows of a plan; `None` if each node can answer it.
 pub fn of_plan(
     plan: &AnyPlan,
     message: &ExecPlan,
@@ -25,9 +25,17 @@ pub fn of_plan(
     let mut at = plan;
     loop {
         match at.node()? {
-            Node::Get(get) => return of_get(get, message, catalogue, nodes),
-            Node::TableScan(_) | Node::RangeScan(_) => {
-                return Err(unroutable("a plan that scans", "its rows are on several nodes"));
+            Node::Get(get) => {
+                return match home(&get.table_info, message, catalogue)? {
+                    Home::Sharded(column) => of_get(get, message, column, nodes),
+                    whole => Ok(node_of_whole(whole)),
+                };
+            }
+            Node::TableScan(scan) => return of_scan(&scan.table_info, message, catalogue),
+            Node::RangeScan(scan) => {
+                let missing = || unroutable("the plan", "it names no table");
+                let table = scan.table_info.as_ref().ok_or_else(missing)?;
+                return of_scan(table, message, catalogue);
             }
             node => match node.input() {
                 Some(input) => at = input,
@@ -37,13 +45,32 @@ pub fn of_plan(
     }
 }
 
+/// A scan reads all rows, so it is for tables that are not sharded.
+fn of_scan(
+    table: &TableInfo,
+    message: &ExecPlan,
+    catalogue: &Catalogue,
+) -> Result<Option<usize>, SessionError> {
+    match home(table, message, catalogue)? {
+        Home::Sharded(_) => Err(unroutable("a plan that scans", "its rows are on several nodes")),
+        whole => Ok(node_of_whole(whole)),
+    }
+}
+
+/// The node of a table that is not sharded; `None`: any.
+const fn node_of_whole(home: &Home) -> Option<usize> {
+    match home {
+        Home::Node(node) => Some(*node),
+        Home::Copies | Home::Sharded(_) => None,
+    }
+}
+
 fn of_get(
     get: &GetPlan,
     message: &ExecPlan,
-    catalogue: &Catalogue,
+    column: &str,
     nodes: usize,
 ) -> Result<Option<usize>, SessionError> {
-    let column = column_of(&get.table_info, message, catalogue)?;
     let mut found = None;
     for key in &get.keys {
         let [part] = &key.keys[..] else {
@@ -62,12 +89,12 @@ fn of_get(
     Ok(found)
 }
 
-/// The sharding column of the table of a plan.
-fn column_of<'a>(
+/// Where the rows of the table of a plan are.
+fn home<'a>(
     table: &TableInfo,
     message: &ExecPlan,
     catalogue: &'a Catalogue,
-) -> Result<&'a str, SessionError> {
+) -> Result<&'a Home, SessionError> {
     if let Some(schema) = &table.schema_name {
         let schema = message.name(schema)?;
         if !schema.eq_ignore_ascii_case(catalogue.schema.as_bytes()) {
@@ -76,6 +103,6 @@ fn column_of<'a>(
     }
     let name = message.name(&table.name).map_err(|error: PlanError| SessionError::from(error))?;
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-    let known = catalogue.sharded.get(&name).map(String::as_str);
+    let known = catalogue.tables.get(&name);
     known.ok_or_else(|| unroutable(format_args!("the table {name}"), "it is not known"))
 }

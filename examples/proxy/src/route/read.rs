@@ -10,12 +10,14 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use super::keys::Marks;
-use super::{Catalogue, Own, Statement, session, tables};
+use super::spread::Source;
+use super::{Catalogue, Effect, Own, Statement, session, tables};
 use crate::refuse::{not_utf8, syntax, unroutable};
 
 /// Facts about a statement before it is parsed.
 pub(super) struct Facts<'a> {
     pub(super) catalogue: &'a Catalogue,
+    pub(super) source: &'a Source<'a>,
     pub(super) marks: Marks,
     /// Number of words that begin a query: `select` and `table`.
     pub(super) queries: usize,
@@ -58,7 +60,8 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     let queries = count(&tokens, Keyword::SELECT) + count(&tokens, Keyword::TABLE);
     let marks = tokens.iter().filter(|token| matches!(token.token, Token::Placeholder(_)));
     let marks = marks.enumerate().map(|(at, token)| (token.span.start, at)).collect();
-    let facts = Facts { catalogue, marks, queries };
+    let source = Source::new(text, &tokens);
+    let facts = Facts { catalogue, source: &source, marks, queries };
     if let Some(statement) = session::of_words(&tokens) {
         return statement;
     }
@@ -241,7 +244,7 @@ fn of_query(query: &Query, facts: &Facts<'_>) -> Result<Statement, SessionError>
     if select.from.is_empty() || is_dual(&select.from) {
         let plain = |item: &SelectItem| !matches!(item, SelectItem::Wildcard(_));
         if select.projection.iter().all(plain) && query.locks.is_empty() {
-            return Ok(Statement::Anywhere);
+            return Ok(Statement::At(None, Effect::Read));
         }
         return Err(syntax("there are no columns without a table"));
     }

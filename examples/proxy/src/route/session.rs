@@ -8,7 +8,7 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::read::{Facts, VARIABLES_OF_SESSION, of_shared_session, path, word};
-use super::{Own, Statement, Told, What};
+use super::{Effect, Own, Statement, Told, What};
 use crate::refuse::{unknown_database, unroutable};
 
 /// Statements that the parser does not know, or knows otherwise.
@@ -65,7 +65,7 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
             let mut words = filter.split(|byte: char| !(byte.is_alphanumeric() || byte == '_'));
             match words.find(|word| VARIABLES_OF_SESSION.contains(word)) {
                 Some(name) => Err(of_shared_session(format_args!("`show variables` of {name}"))),
-                None => Ok(Statement::Anywhere),
+                None => Ok(Statement::At(None, Effect::Read)),
             }
         }
         Sql::ShowVariables { .. }
@@ -75,7 +75,7 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
         | Sql::ShowCreate { .. }
         | Sql::ShowDatabases { .. }
         | Sql::ShowCollation { .. }
-        | Sql::ShowCharset(_) => Ok(Statement::Anywhere),
+        | Sql::ShowCharset(_) => Ok(Statement::At(None, Effect::Read)),
         Sql::Use(Use::Object(name)) => {
             let schema = &facts.catalogue.schema;
             match path(name).as_deref() {

@@ -1,16 +1,29 @@
-//! Statements about the rows of a sharded table.
+//! Statements about the rows of one table.
+
+use std::sync::Arc;
 
 use epoll_group::session::SessionError;
 use sqlparser::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, FromTable, Function, FunctionArguments,
-    GroupByExpr, Insert, ObjectName, OnInsert, Query, Select, SelectItem, SetExpr, TableFactor,
-    TableObject, TableWithJoins, Update,
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, OnInsert, Query,
+    Select, SetExpr, TableFactor, TableObject, TableWithJoins, Update,
 };
 
 use super::keys::{Id, Ids, KeyColumn};
 use super::read::{Facts, path};
-use super::{Effect, Merge, Rows, Statement};
+use super::{Effect, Home, Rows, Statement, spread};
 use crate::refuse::{unknown_database, unroutable};
+
+/// Table of a statement.
+enum Found<'a> {
+    Sharded(Table<'a>),
+    Whole(Whole<'a>),
+}
+
+/// A table with all its rows on this node; `None`: on each node.
+struct Whole<'a> {
+    name: &'a str,
+    node: Option<usize>,
+}
 
 /// A sharded table in a statement.
 struct Table<'a> {
@@ -19,7 +32,7 @@ struct Table<'a> {
     alias: Option<&'a str>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> Found<'a> {
     fn named(name: &ObjectName, facts: &Facts<'a>) -> Result<Self, SessionError> {
         let parts = path(name).unwrap_or_default();
         let (schema, table) = match &parts[..] {
@@ -33,13 +46,16 @@ impl<'a> Table<'a> {
         {
             return Err(unknown_database(schema.as_bytes()));
         }
-        let known = catalogue.sharded.get_key_value(table.as_str());
-        let Some((name, column)) = known else {
-            let tables: Vec<_> = catalogue.sharded.keys().map(String::as_str).collect();
+        let Some((name, home)) = catalogue.tables.get_key_value(table.as_str()) else {
+            let tables: Vec<_> = catalogue.tables.keys().map(String::as_str).collect();
             let why = format!("it knows {} only", tables.join(", "));
             return Err(unroutable(format_args!("the table {name}"), why));
         };
-        Ok(Self { name, column, alias: None })
+        Ok(match home {
+            Home::Sharded(column) => Self::Sharded(Table { name, column, alias: None }),
+            Home::Node(node) => Self::Whole(Whole { name, node: Some(*node) }),
+            Home::Copies => Self::Whole(Whole { name, node: None }),
+        })
     }
 
     /// The only table there.
@@ -55,16 +71,35 @@ impl<'a> Table<'a> {
             return Err(unroutable(&table.relation, "this is no table"));
         };
         let alias = alias.as_ref().map(|alias| alias.name.value.as_str());
-        Ok(Self { alias, ..Self::named(name, facts)? })
+        Ok(match Self::named(name, facts)? {
+            Self::Sharded(table) => Self::Sharded(Table { alias, ..table }),
+            whole => whole,
+        })
     }
+}
 
+impl Whole<'_> {
+    fn statement(&self, effect: Effect) -> Result<Statement, SessionError> {
+        if self.node.is_none() && effect == Effect::Write {
+            let what = format_args!("a change or a lock of rows of {}", self.name);
+            let why = "each data node has a copy of them, and the proxy only reads those";
+            return Err(unroutable(what, why));
+        }
+        Ok(Statement::At(self.node, effect))
+    }
+}
+
+impl Table<'_> {
     fn key<'b>(&'b self, facts: &'b Facts<'_>) -> KeyColumn<'b> {
         let (schema, marks) = (facts.catalogue.schema.as_str(), &facts.marks);
         KeyColumn { column: self.column, schema, table: self.name, alias: self.alias, marks }
     }
 
-    fn rows(&self, ids: Option<Ids>, effect: Effect) -> Rows {
-        Rows { table: self.name.to_owned(), ids, effect, merge: Vec::new() }
+    /// A change of rows with these ids.
+    fn change(&self, ids: Ids) -> Statement {
+        let merge = Err("it changes rows on one data node only".to_owned());
+        let table = self.name.to_owned();
+        Statement::Rows(Rows { table, ids: Some(ids), effect: Effect::Write, merge })
     }
 
     /// Why a statement without an id of this table goes nowhere.
@@ -78,76 +113,34 @@ pub(super) fn select(
     select: &Select,
     facts: &Facts<'_>,
 ) -> Result<Statement, SessionError> {
-    let table = Table::only(&select.from, facts)?;
-    let ids = select.selection.as_ref().and_then(|condition| table.key(facts).ids(condition));
-    let merge = merge(query, select);
-    if ids.is_none() && merge.is_none() {
-        let what = "the select";
-        let why = table.needs_id();
-        return Err(unroutable(
-            what,
-            format_args!("{why}; and only count, min, max and sum of all rows can be merged"),
-        ));
-    }
     let effect = if query.locks.is_empty() { Effect::Read } else { Effect::Write };
-    let merge = if effect == Effect::Read { merge.unwrap_or_default() } else { Vec::new() };
-    if ids.is_none() && merge.is_empty() {
-        return Err(unroutable("a lock of all rows", table.needs_id()));
-    }
-    Ok(Statement::Rows(Rows { merge, ..table.rows(ids, effect) }))
-}
-
-/// How answers of several nodes become one, if they do.
-fn merge(query: &Query, select: &Select) -> Option<Vec<Merge>> {
-    let grouped = match &select.group_by {
-        GroupByExpr::Expressions(by, with) => !by.is_empty() || !with.is_empty(),
-        GroupByExpr::All(_) => true,
+    let table = match Found::only(&select.from, facts)? {
+        Found::Sharded(table) => table,
+        Found::Whole(table) => return table.statement(effect),
     };
-    let plain = !grouped
-        && select.distinct.is_none()
-        && select.having.is_none()
-        && select.qualify.is_none()
-        && select.named_window.is_empty()
-        && query.order_by.is_none()
-        && query.limit_clause.is_none()
-        && query.fetch.is_none();
-    if !plain {
-        return None;
-    }
-    select.projection.iter().map(merge_item).collect()
-}
-
-fn merge_item(item: &SelectItem) -> Option<Merge> {
-    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
-        return None;
+    let key = table.key(facts);
+    let ids = select.selection.as_ref().and_then(|condition| key.ids(condition));
+    let merge = if effect == Effect::Read {
+        spread::merge(query, select, &key, facts.source, facts.catalogue.texts_by_bytes)
+    } else {
+        Err("a lock is on one data node only".to_owned())
     };
-    let Expr::Function(function) = expr else { return None };
-    let Function {
-        name, args: FunctionArguments::List(arguments), over: None, filter: None, ..
-    } = function
-    else {
-        return None;
-    };
-    let name = path(name)?;
-    let [name] = &name[..] else { return None };
-    let [_] = &arguments.args[..] else { return None };
-    let plain = arguments.duplicate_treatment.is_none() && arguments.clauses.is_empty();
-    match (name.as_str(), plain) {
-        ("count" | "sum", true) => Some(Merge::Sum),
-        ("min", _) => Some(Merge::Min),
-        ("max", _) => Some(Merge::Max),
-        _ => None,
-    }
+    let merge = merge.map(Arc::new);
+    Ok(Statement::Rows(Rows { table: table.name.to_owned(), ids, effect, merge }))
 }
 
 pub(super) fn insert(insert: &Insert, facts: &Facts<'_>) -> Result<Statement, SessionError> {
     let TableObject::TableName(name) = &insert.table else {
         return Err(unroutable("the insert", "it names no table"));
     };
-    let table = Table::named(name, facts)?;
+    let found = Found::named(name, facts)?;
     if facts.queries > 0 || insert.overwrite || insert.partitioned.is_some() {
         return Err(unroutable("an insert of a query", "its rows are on several nodes"));
     }
+    let table = match found {
+        Found::Sharded(table) => table,
+        Found::Whole(table) => return table.statement(Effect::Write),
+    };
     let key = table.key(facts);
     if let Some(on) = &insert.on {
         let OnInsert::DuplicateKeyUpdate(assignments) = on else {
@@ -194,7 +187,7 @@ pub(super) fn insert(insert: &Insert, facts: &Facts<'_>) -> Result<Statement, Se
     if ids.is_empty() {
         return Err(missing());
     }
-    Ok(Statement::Rows(table.rows(Some(Ids::all(ids)), Effect::Write)))
+    Ok(table.change(Ids::all(ids)))
 }
 
 fn sets(target: &AssignmentTarget, key: &KeyColumn<'_>) -> bool {
@@ -217,15 +210,19 @@ fn keeps_place(assignments: &[Assignment], key: &KeyColumn<'_>) -> Result<(), Se
 }
 
 pub(super) fn update(update: &Update, facts: &Facts<'_>) -> Result<Statement, SessionError> {
-    let table = Table::only(std::slice::from_ref(&update.table), facts)?;
+    let found = Found::only(std::slice::from_ref(&update.table), facts)?;
     if facts.queries > 0 || update.from.is_some() {
         return Err(unroutable("a query in a change", "its rows may be on several nodes"));
     }
+    let table = match found {
+        Found::Sharded(table) => table,
+        Found::Whole(table) => return table.statement(Effect::Write),
+    };
     let key = table.key(facts);
     keeps_place(&update.assignments, &key)?;
     let ids = update.selection.as_ref().and_then(|condition| key.ids(condition));
     let ids = ids.ok_or_else(|| unroutable("the update", table.needs_id()))?;
-    Ok(Statement::Rows(table.rows(Some(ids), Effect::Write)))
+    Ok(table.change(ids))
 }
 
 pub(super) fn delete(delete: &Delete, facts: &Facts<'_>) -> Result<Statement, SessionError> {
@@ -233,13 +230,19 @@ pub(super) fn delete(delete: &Delete, facts: &Facts<'_>) -> Result<Statement, Se
     if !delete.tables.is_empty() || delete.using.is_some() || facts.queries > 0 {
         return Err(unroutable("a delete from several tables", "they may be on several nodes"));
     }
-    let table = Table::only(from, facts)?;
+    let table = match Found::only(from, facts)? {
+        Found::Sharded(table) => table,
+        Found::Whole(table) => return table.statement(Effect::Write),
+    };
     let ids = delete.selection.as_ref().and_then(|condition| table.key(facts).ids(condition));
     let ids = ids.ok_or_else(|| unroutable("the delete", table.needs_id()))?;
-    Ok(Statement::Rows(table.rows(Some(ids), Effect::Write)))
+    Ok(table.change(ids))
 }
 
-/// A definition of a sharded table.
+/// A definition of a table.
 pub(super) fn define(name: &ObjectName, facts: &Facts<'_>) -> Result<Statement, SessionError> {
-    Table::named(name, facts).map(|_| Statement::Everywhere)
+    Ok(Statement::Define(match Found::named(name, facts)? {
+        Found::Sharded(_) => None,
+        Found::Whole(table) => table.node,
+    }))
 }

@@ -1,6 +1,7 @@
 //! Where statements go, on four nodes.
 
 mod plans;
+mod spread;
 
 use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::session::SavepointAction;
@@ -12,8 +13,13 @@ use super::*;
 const NODES: usize = 4;
 
 fn catalogue() -> Catalogue {
-    let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
-    Catalogue { schema: "sbtest".to_owned(), sharded }
+    let tables = [
+        ("sbtest1", Home::Sharded("id".to_owned())),
+        ("settings", Home::Node(2)),
+        ("countries", Home::Copies),
+    ];
+    let tables = tables.map(|(name, home)| (name.to_owned(), home)).into();
+    Catalogue { schema: "sbtest".to_owned(), tables, texts_by_bytes: true }
 }
 
 /// Where it goes: `n1`, `n0 n2` for those that have its rows, `any`, `all`; or what it is.
@@ -24,6 +30,7 @@ fn routed(text: &str, arguments: &[Any]) -> String {
     };
     let Statement::Rows(rows) = statement else { return format!("{statement:?}") };
     let place = match &rows.ids {
+        None if rows.merge.is_err() => return "1235".to_owned(),
         None => "all".to_owned(),
         Some(ids) => match ids.nodes(arguments, NODES) {
             Err(error) => return format!("{}", error.code()),
@@ -31,15 +38,16 @@ fn routed(text: &str, arguments: &[Any]) -> String {
             Ok(nodes) => nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(" "),
         },
     };
-    let write = if rows.effect == Effect::Write { " write" } else { "" };
-    let merge = if rows.merge.is_empty() { String::new() } else { format!(" {:?}", rows.merge) };
-    format!("{place}{write}{merge}")
+    format!("{place}{}", if rows.effect == Effect::Write { " write" } else { "" })
 }
 
 fn check(cases: &[(&str, &str)]) {
-    for (text, expected) in cases {
-        assert_eq!(routed(text, &[]), *expected, "{text}");
-    }
+    let wrong = cases.iter().filter_map(|(text, expected)| {
+        let routed = routed(text, &[]);
+        (routed != *expected).then(|| format!("{text}: {routed}, not {expected}"))
+    });
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -91,24 +99,24 @@ fn comments_and_quotes_do_not_deceive() {
         ("select c from sbtest1 where id = 5 /*!50000 or 1 = 1 */", "1235"),
         ("select c from sbtest1 where id = 5 and c = '/*! no comment */'", "n1"),
         // Minus minus five.
-        ("select c from sbtest1 where id = 0--5", "1235"),
-        ("select c from sbtest1 where `i``d` = 5", "1235"),
-        ("select c from sbtest1 where \"id\" = 5", "1235"),
-        ("select c from sbtest1 where 'id' = 5", "1235"),
+        ("select c from sbtest1 where id = 0--5", "all"),
+        ("select c from sbtest1 where `i``d` = 5", "all"),
+        ("select c from sbtest1 where \"id\" = 5", "all"),
+        ("select c from sbtest1 where 'id' = 5", "all"),
     ]);
 }
 
 #[test]
-fn what_may_be_elsewhere_is_refused() {
+fn what_may_be_elsewhere_goes_to_all_nodes_or_is_refused() {
     check(&[
-        ("select c from sbtest1", "1235"),
-        ("select c from sbtest1 where k = 5", "1235"),
-        ("select c from sbtest1 where id > 5", "1235"),
-        ("select c from sbtest1 where id between 5 and 5", "1235"),
-        ("select c from sbtest1 where not id = 5", "1235"),
-        ("select c from sbtest1 where id != 5", "1235"),
-        ("select c from sbtest1 where id not in (5)", "1235"),
-        ("select c from sbtest1 where id = 5 or k = 5", "1235"),
+        ("select c from sbtest1", "all"),
+        ("select c from sbtest1 where k = 5", "all"),
+        ("select c from sbtest1 where id > 5", "all"),
+        ("select c from sbtest1 where id between 5 and 5", "all"),
+        ("select c from sbtest1 where not id = 5", "all"),
+        ("select c from sbtest1 where id != 5", "all"),
+        ("select c from sbtest1 where id not in (5)", "all"),
+        ("select c from sbtest1 where id = 5 or k = 5", "all"),
         ("select c from sbtest1 where id = 5 xor k = 5", "1235"),
         ("select c from sbtest1 where id = 5 || k = 5", "1235"),
         // MySQL reads these operators after `=` and `and`, the parser before.
@@ -117,14 +125,14 @@ fn what_may_be_elsewhere_is_refused() {
         ("select c from sbtest1 where id = 5 and (k = 10 || k = 20)", "1235"),
         ("select 1 = 1 || 2", "1235"),
         ("select `xor` from sbtest1 where id = 5 and c = '||'", "n1"),
-        ("select c from sbtest1 where id = 2 + 3", "1235"),
-        ("select c from sbtest1 where id = 5 = 1", "1235"),
-        ("select c from sbtest1 where id = 5.0", "1235"),
-        ("select c from sbtest1 where id = '5 apples'", "1235"),
-        ("select c from sbtest1 where id = 0x5", "1235"),
-        ("select c from sbtest1 where id + 0 = 5", "1235"),
-        ("select c from sbtest1 where other.id = 5", "1235"),
-        ("select c from sbtest1 t where sbtest1.id = 5", "1235"),
+        ("select c from sbtest1 where id = 2 + 3", "all"),
+        ("select c from sbtest1 where id = 5 = 1", "all"),
+        ("select c from sbtest1 where id = 5.0", "all"),
+        ("select c from sbtest1 where id = '5 apples'", "all"),
+        ("select c from sbtest1 where id = 0x5", "all"),
+        ("select c from sbtest1 where id + 0 = 5", "all"),
+        ("select c from sbtest1 where other.id = 5", "all"),
+        ("select c from sbtest1 t where sbtest1.id = 5", "all"),
         ("select c from sbtest1 where id = (select 5)", "1235"),
         ("select c from sbtest1 where id = 5 and k in (select k from sbtest1)", "1235"),
         ("select c from sbtest1 where id = 5 and exists (table sbtest.other)", "1235"),
@@ -217,21 +225,21 @@ fn arguments_say_where_a_row_is() {
 #[test]
 fn what_can_be_merged_goes_to_all() {
     check(&[
-        ("select count(*) from sbtest1", "all [Sum]"),
-        ("select COUNT(k), min(id), max(id), sum(k) from sbtest1", "all [Sum, Min, Max, Sum]"),
-        ("select count(*) as n from sbtest1 t where k > 5", "all [Sum]"),
-        ("select sum(k * 2) from sbtest1 where id > 5", "all [Sum]"),
-        ("select max(distinct k) from sbtest1", "all [Max]"),
-        ("select count(*) from sbtest1 where id = 5", "n1 [Sum]"),
-        ("select count(*) from sbtest1 where id in (1, 2)", "n1 n2 [Sum]"),
-        ("select avg(k) from sbtest1", "1235"),
+        ("select count(*) from sbtest1", "all"),
+        ("select COUNT(k), min(id), max(id), sum(k) from sbtest1", "all"),
+        ("select count(*) as n from sbtest1 t where k > 5", "all"),
+        ("select sum(k * 2) from sbtest1 where id > 5", "all"),
+        ("select max(distinct k) from sbtest1", "all"),
+        ("select count(*) from sbtest1 where id = 5", "n1"),
+        ("select count(*) from sbtest1 where id in (1, 2)", "n1 n2"),
+        ("select avg(k) from sbtest1", "all"),
         ("select count(distinct k) from sbtest1", "1235"),
         ("select sum(distinct k) from sbtest1", "1235"),
         ("select count(*) + 1 from sbtest1", "1235"),
         ("select count(*), k from sbtest1", "1235"),
-        ("select count(*) from sbtest1 group by k", "1235"),
+        ("select count(*) from sbtest1 group by k", "all"),
         ("select count(*) from sbtest1 having count(*) > 3", "1235"),
-        ("select count(*) from sbtest1 limit 1", "1235"),
+        ("select count(*) from sbtest1 limit 1", "all"),
         ("select count(*) over () from sbtest1", "1235"),
         ("select count(*) from sbtest1 for update", "1235"),
         ("select count(*), (select 1) from sbtest1", "1235"),
@@ -275,18 +283,42 @@ fn changes_go_to_the_node_of_their_rows() {
 #[test]
 fn definitions_go_everywhere() {
     check(&[
-        ("create table sbtest1 (id int primary key)", "Everywhere"),
-        ("create table if not exists sbtest1 (id int primary key)", "Everywhere"),
-        ("drop table sbtest1", "Everywhere"),
-        ("truncate table sbtest1", "Everywhere"),
-        ("create index i on sbtest1 (k)", "Everywhere"),
-        ("alter table sbtest1 add column n int", "Everywhere"),
+        ("create table sbtest1 (id int primary key)", "Define(None)"),
+        ("create table if not exists sbtest1 (id int primary key)", "Define(None)"),
+        ("drop table sbtest1", "Define(None)"),
+        ("truncate table sbtest1", "Define(None)"),
+        ("create index i on sbtest1 (k)", "Define(None)"),
+        ("alter table sbtest1 add column n int", "Define(None)"),
         ("create table other (id int)", "1235"),
         ("create temporary table sbtest1 (id int)", "1235"),
         ("create table sbtest1 as select 1", "1235"),
         ("drop table sbtest1, other", "1235"),
         ("drop database sbtest", "1235"),
         ("create view v as select 1", "1235"),
+    ]);
+}
+
+#[test]
+fn tables_that_are_not_sharded_have_a_node_or_a_copy_on_each() {
+    check(&[
+        ("select * from settings", "At(Some(2), Read)"),
+        (
+            "select group_concat(c) from sbtest.Settings t group by k having k > 1",
+            "At(Some(2), Read)",
+        ),
+        ("select c from settings where id = 5 for update", "At(Some(2), Write)"),
+        ("insert into settings values (1, 2)", "At(Some(2), Write)"),
+        ("insert into settings select * from sbtest1", "1235"),
+        ("update settings set id = 6 where k = 5", "At(Some(2), Write)"),
+        ("delete from settings", "At(Some(2), Write)"),
+        ("drop table settings", "Define(Some(2))"),
+        ("select * from countries order by c", "At(None, Read)"),
+        ("select * from countries for update", "1235"),
+        ("insert into countries values (1, 2)", "1235"),
+        ("update countries set k = 1", "1235"),
+        ("delete from countries", "1235"),
+        ("create table countries (id int)", "Define(None)"),
+        ("select s.c from settings s, sbtest1 t where t.id = 5", "1235"),
     ]);
 }
 
@@ -308,7 +340,11 @@ fn what_any_node_can_answer_goes_anywhere() {
         "select @@global.autocommit, @autocommit, @@session.time_zone",
         "show tables",
     ] {
-        assert_eq!(read(text.as_bytes(), &catalogue()), Ok(Statement::Anywhere), "{text}");
+        assert_eq!(
+            read(text.as_bytes(), &catalogue()),
+            Ok(Statement::At(None, Effect::Read)),
+            "{text}"
+        );
     }
     check(&[
         ("select get_lock('a', 1)", "1235"),
@@ -393,7 +429,7 @@ fn a_text_is_read_once() {
     let second = cache.read(b"select 1");
     assert!(!first.is_frequent && second.is_frequent);
     assert_eq!((&first.statement, first.digest), (&second.statement, second.digest));
-    assert!(std::sync::Arc::ptr_eq(&second, &cache.read(b"select 1")));
+    assert!(Arc::ptr_eq(&second, &cache.read(b"select 1")));
     assert_eq!(cache.read(b"no sql").statement, cache.read(b"no sql").statement);
 }
 

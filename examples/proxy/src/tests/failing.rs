@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::client::Session;
+use epoll_group::client::{Client, Request, Session};
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::session::{
     self, Account, AuthError, Cancel, Login, Peer, Reply, Service, SessionError, SessionId,
 };
@@ -235,33 +236,43 @@ fn a_frozen_primary_is_given_up_and_no_change_is_made_twice() {
 /// interrupted with it. By then it works for another client.
 #[test]
 fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
-    let is_frozen = Arc::new(AtomicBool::new(false));
-    let (frozen, nodes) = (Arc::clone(&is_frozen), AtomicUsize::new(0));
     let world = World::with(|| {
-        let through = |endpoints: Vec<String>| match nodes.fetch_add(1, Ordering::Relaxed) {
-            0 => endpoints,
-            _ => vec![wire(endpoints[0].clone(), &frozen)],
-        };
         // One session of each node, so that the next statement gets the same one.
         let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
-        Fleet::start_with(2, patience, through).expect("they start")
+        Fleet::start_with(2, patience, |endpoints| endpoints).expect("they start")
     });
-    let (mut one, mut other) = (world.session(), world.session());
-    assert_eq!(rows(&mut one, "select count(*) from sbtest1"), "8;");
-    is_frozen.store(true, Ordering::Relaxed);
+    let mut other = world.session();
+    for id in 0..400 {
+        // On the second node: more than waits anywhere on the way.
+        let insert = Request::sql("insert into sbtest1 (id, c) values (?, ?)");
+        let text = Scalar::string("x".repeat(32 << 10), None);
+        other.run(insert.args([Scalar::signed(101 + 2 * id), text])).expect("it is inserted");
+    }
+    let options = world.fleet.options().window_bytes(64 << 10);
+    let client = Client::new(&world.runtime.handle(), options).expect("its options are good");
+    let mut one = client.session().expect("the proxy is there");
+    let canceller = one.canceller();
+    let mut all = one.execute("select id, c from sbtest1").expect("it begins");
     let in_use = || world.fleet.nodes.status().iter().map(|node| node.in_use).collect::<Vec<_>>();
-    let count = one.send("select count(*) from sbtest1").expect("it is sent");
-    until("the first node has answered", || in_use() == [0, 1]);
+    while in_use() != [0, 1] {
+        all.next_row().expect("it comes").expect("the second node has more");
+    }
     let slow = other.send("select sleep(1), k from sbtest1 where id = 2").expect("it is sent");
     until("its session is in use again", || in_use() == [1, 1]);
-    one.canceller().cancel();
+    canceller.cancel();
     assert_eq!(
         slow.wait().and_then(super::text).map_err(|error| error.to_string()),
         Ok("0|20;".into())
     );
-    is_frozen.store(false, Ordering::Relaxed);
-    // Answered or interrupted.
-    let _ = count.wait().and_then(super::text);
+    let error = loop {
+        match all.next_row() {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("it is not interrupted"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.server_error().map(|said| said.code), Some(1317), "{error}");
+    drop(all);
     world.settled();
 }
 

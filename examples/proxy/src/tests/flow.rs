@@ -20,7 +20,7 @@ fn what_is_pipelined_is_answered_in_order() {
             let request = match number % 3 {
                 0 => Request::sql("select k from sbtest1 where id = ?").arg(Scalar::signed(id)),
                 1 => Request::sql(format!("select {id}")),
-                _ => Request::sql(format!("select k from sbtest1 where k = {id}")),
+                _ => Request::sql(format!("select k from other where k = {id}")),
             };
             (number % 3, id, session.send(request).expect("it is sent"))
         })
@@ -208,7 +208,6 @@ fn definitions_and_merges_reach_all_nodes() {
         rows(&mut session, "select sum(k), count(*) from sbtest1 where id = 2 or id = 3"),
         "50|2;"
     );
-    assert_eq!(refused(&mut session, "select max(c) from sbtest1").0, 1235);
     session.run("drop table sbtest1").expect("it is dropped");
     assert_eq!(refused(&mut session, "select k from sbtest1 where id = 1").0, 1146);
     assert_eq!(refused(&mut session, "select k from sbtest1 where id = 2").0, 1146);

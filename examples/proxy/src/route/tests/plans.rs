@@ -31,6 +31,10 @@ fn plans_go_to_the_node_of_their_key() {
     assert_eq!(node(&AnyPlan::table_scan(table(), None), vec![]), Err(1235));
     let keys = [5, 6].map(|id| GetExpr::new([(Scalar::string("id", None), Scalar::signed(id))]));
     assert_eq!(node(&AnyPlan::get(table(), None, keys), vec![]), Err(1235));
+    let whole =
+        |name: &str| AnyPlan::table_scan(TableInfo::new(Scalar::string(name, None), None), None);
+    assert_eq!(node(&whole("settings"), vec![]), Ok(Some(2)));
+    assert_eq!(node(&whole("countries"), vec![]), Ok(None));
     let other = TableInfo::new(Scalar::string("other", None), None);
     assert_eq!(node(&AnyPlan::get(other, None, []), vec![]), Err(1235));
     assert_eq!(node(&AnyPlan::default(), vec![]), Err(8001));
