@@ -155,6 +155,7 @@ impl Service for Engine {
             Request::Savepoint(savepoint) => self.savepoint(session, savepoint),
             _ => Err(unsupported("this request")),
         };
+        session.look_at_transaction();
         if let Err(error) = &done {
             session.failed(error);
         }

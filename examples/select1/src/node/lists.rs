@@ -59,17 +59,13 @@ impl Engine {
                 Ok(())
             }
             Show::Tables { full, filter } => {
-                self.reading(session, |_, db| self.tables(db, *full, filter, reply))
+                self.tables(&*self.reader(session)?, *full, filter, reply)
             }
             Show::Columns { table, filter } => {
-                self.reading(session, |_, db| self.table_columns(db, table, filter, reply))
+                self.table_columns(&*self.reader(session)?, table, filter, reply)
             }
-            Show::Indexes { table } => {
-                self.reading(session, |_, db| self.indexes(db, table, reply))
-            }
-            Show::CreateTable { table } => {
-                self.reading(session, |_, db| self.definition(db, table, reply))
-            }
+            Show::Indexes { table } => self.indexes(&*self.reader(session)?, table, reply),
+            Show::CreateTable { table } => self.definition(&*self.reader(session)?, table, reply),
         }
     }
 

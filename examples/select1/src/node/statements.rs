@@ -70,7 +70,8 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
-        self.reading(session, |_, db| plan::execute(db, &mut db.plans(), request, reply))
+        let db = self.reader(session)?;
+        plan::execute(&db, &mut db.plans(), request, reply)
     }
 
     fn query(
@@ -93,12 +94,12 @@ impl Engine {
             described: prepared.described(generation),
         };
         let outcome = match query.effect {
-            Effect::Read => self.reading(session, |_, db| run.run(db, reply))?,
+            Effect::Read => run.run(&self.reader(session)?, reply)?,
             Effect::Lock if session.transaction.is_none() && self.commits_itself(session) => {
-                self.reading(session, |_, db| run.run(db, reply))?
+                run.run(&self.reader(session)?, reply)?
             }
             Effect::Lock | Effect::Write => self.writing(session, |session, db| {
-                let done = run.run(db, reply)?;
+                let done = run.run(&db, reply)?;
                 if query.ignores {
                     warn_of_ignored(session, query, &done, reply);
                 }
