@@ -131,6 +131,12 @@ impl Pool {
         Ok(Lent { db: Some(db), pool: Arc::clone(self), session: None, home: None })
     }
 
+    /// Number of connections that are open and not idle.
+    pub fn lent(&self) -> usize {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.open.load(Ordering::Relaxed).saturating_sub(idle)
+    }
+
     /// Idle connections forget pages, statements and plans; each is made again when it is needed.
     pub fn release_memory(&self) {
         for db in &mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner) {

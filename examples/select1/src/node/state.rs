@@ -83,6 +83,7 @@ impl EngineSession {
             interrupt: Arc::new(Interrupt::default()),
             last_insert_id: Mutex::default(),
             row_count: Mutex::new(-1),
+            source_end: Mutex::default(),
         };
         Self {
             facts: Arc::new(facts),
@@ -98,6 +99,17 @@ impl EngineSession {
 
     pub fn interrupt(&self) -> &Arc<Interrupt> {
         &self.facts.interrupt
+    }
+
+    /// Notes how the last request has ended, if a source gave its rows.
+    pub fn note_end_of_source(&mut self) {
+        let end = self.facts.source_end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match end {
+            Some(Ok(())) => self.changed(0, 0),
+            Some(Err(error)) => self.failed(&error),
+            None => return,
+        }
+        self.look_at_transaction();
     }
 
     /// Notes that SQLite has rolled the transaction back, which it does when a change is interrupted.

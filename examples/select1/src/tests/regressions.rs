@@ -188,3 +188,14 @@ fn the_number_of_a_row_is_told_to_who_inserted_it() {
     assert_eq!((changed.affected, changed.insert_id), (Some(1), None));
     assert_eq!(client.execute(4, "select last_insert_id()").good().rows, [[Datum::Signed(0)]]);
 }
+
+#[test]
+fn a_text_that_is_no_utf8_is_sent_as_it_is() {
+    let server = Server::start();
+    let mut client = server.client();
+    let one = "select cast(x'ff' as text) as x";
+    for count in 1..=4 {
+        let reply = client.execute(2, &vec![one; count].join(" union all ")).good();
+        assert_eq!(reply.rows, vec![[Datum::Bytes(vec![0xff])]; count]);
+    }
+}
