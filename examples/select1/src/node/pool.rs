@@ -63,7 +63,8 @@ pub struct Home(Mutex<Option<Lent>>);
 
 /// Idle connections that are kept.
 const MOST_IDLE: usize = 64;
-/// Connections that may be open: one for each transaction, and one for each running statement.
+/// Connections that may be open: one for each transaction, and one for each statement until its last
+/// row is sent.
 const MOST_OPEN: usize = 1024;
 /// Statements that a connection keeps compiled.
 const STATEMENTS: usize = 128;
