@@ -24,7 +24,7 @@ use epoll_group::{Config, Handle, Runtime, session};
 use crate::protocol::Echo;
 use proxy::nodes::{NodeOptions, Nodes, Patience};
 use proxy::proxy::Proxy;
-use proxy::route::Catalogue;
+use proxy::route::{Catalogue, Home};
 use select1::{Engine, Options};
 
 /// The account of all clients, on all servers.
@@ -169,8 +169,8 @@ fn proxy(handle: &Handle, nodes: &[String]) -> Result<Proxy, Box<dyn Error>> {
     };
     let nodes: Vec<_> = nodes.iter().enumerate().map(node).collect();
     let nodes = Nodes::new(handle, &nodes, patience)?;
-    let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
-    let catalogue = Catalogue { schema: SCHEMA.to_owned(), sharded };
+    let tables = BTreeMap::from([("sbtest1".to_owned(), Home::Sharded("id".to_owned()))]);
+    let catalogue = Catalogue { schema: SCHEMA.to_owned(), tables, texts_by_bytes: true };
     Ok(Proxy::new([(USER.to_owned(), PASSWORD.to_owned())], Arc::clone(&nodes), catalogue))
 }
 
