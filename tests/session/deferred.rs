@@ -94,9 +94,7 @@ fn ten_thousand_hold_no_thread() {
     }
     let mut all = server.control.take_deferred("a", 10_000);
     assert_eq!(server.stats().deferred_requests, 10_000);
-    eventually(LONG, || server.stats().running_threads == 0);
-    let stats = server.stats();
-    assert_eq!((stats.stalled_threads, threads(&stats)), (0, before), "{stats}");
+    server.wait_until_idle(before);
     clients[0].new_session(5000);
     clients[0].execute(5000, "one").one();
     // The answers come in another order than the requests.

@@ -35,7 +35,7 @@ fn in_a_handler_they_end_the_session() {
     assert_eq!(client.execute(AUTO | 2, "panic").failure().text, KILLED);
     client.execute(AUTO | 2, "one").one();
     assert_eq!(server.count(Counter::RequestPanics), 18);
-    assert_eq!(threads(&server.stats()), before);
+    server.wait_until_idle(before);
 }
 
 #[test]

@@ -135,10 +135,8 @@ fn it_comes_as_it_is_found_and_no_thread_waits() {
             (session, ticket, backend)
         })
         .collect();
-    eventually(LONG, || server.stats().running_threads == 0);
-    let stats = server.stats();
-    assert_eq!((stats.stalled_threads, threads(&stats)), (0, before), "{stats}");
-    assert_eq!(stats.deferred_requests, 40);
+    let stats = server.wait_until_idle(before);
+    assert_eq!(stats.deferred_requests, 40, "{stats}");
     for (session, ticket, backend) in all {
         backend.push(meta());
         for at in 1..10 {

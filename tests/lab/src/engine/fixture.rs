@@ -10,6 +10,7 @@ use epoll_group::net::{Address, Listener};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Class, Config, DrainReport, session};
 
+use super::super::threads::threads;
 use super::super::xrpc::Client;
 use super::super::{LONG, Server, assert_clean, eventually, eventually_or};
 use super::{Control, Engine};
@@ -128,6 +129,18 @@ impl Fixture {
             let [opened, closed] = counters.map(|counter| stats.get(counter));
             self.control.is_even() && stats.sessions == 0 && opened == closed
         });
+    }
+
+    /// Waits until no handler runs or waits, and there are as many threads as before. A thread may have
+    /// been added for a handler that waited for a lock of the test, and leaves when it is not needed.
+    #[track_caller]
+    pub fn wait_until_idle(&self, threads_before: u64) -> Snapshot {
+        eventually(LONG, || {
+            let stats = self.stats();
+            let now = (stats.running_threads, stats.stalled_threads, threads(&stats));
+            now == (0, 0, threads_before)
+        });
+        self.stats()
     }
 
     /// Drains the server and checks that the drain cuts no connection and leaves no thread behind. After
