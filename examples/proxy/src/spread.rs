@@ -85,6 +85,9 @@ enum Step {
     End,
 }
 
+/// Number of rows that are skipped in one call, and of rows of a node that are thrown away at the end.
+const ROWS_A_CALL: usize = 256;
+
 /// Number of warnings that are passed on, of all nodes together.
 const MOST_WARNINGS: usize = 64;
 
@@ -124,7 +127,11 @@ impl Spread {
             self.columns_sent += 1;
             return Ok(Step::Frame(ServerKind::ColumnMetaData));
         }
-        while self.range.rows > 0 {
+        for _ in 0..ROWS_A_CALL {
+            if self.range.rows == 0 {
+                self.finish();
+                return Ok(Step::End);
+            }
             let step = match &self.merge.combine {
                 Some(_) => self.next_group(wake)?,
                 None => self.next_row(wake)?,
@@ -139,8 +146,9 @@ impl Spread {
             self.range.rows -= 1;
             return Ok(step);
         }
-        self.finish();
-        Ok(Step::End)
+        // The worker does other work before it skips more.
+        wake.wake();
+        Ok(Step::Later)
     }
 
     /// Reads until each node has a row here or has ended. Returns false if one is still to send it.
@@ -234,7 +242,7 @@ impl Spread {
         if self.merge.hidden > 0 {
             let body = std::mem::take(&mut self.body);
             let mut reader = RowReader::default();
-            let row = read(&mut reader, &body)?;
+            let row = read(&mut reader, &body, self.layout()?)?;
             let visible = row.len().saturating_sub(self.merge.hidden);
             self.write(|to| {
                 (0..visible).for_each(|at| row.cell(at).into_iter().for_each(|cell| to.cell(cell)));
@@ -299,7 +307,7 @@ impl Spread {
         let stream = &self.streams[at];
         let Some(body) = &stream.row else { return Ok(()) };
         let mut reader = RowReader::default();
-        let row = read(&mut reader, body)?;
+        let row = read(&mut reader, body, layout)?;
         let combine = self.merge.combine.as_deref().unwrap_or_default();
         let mut values = Vec::with_capacity(layout.columns.len());
         for (number, column) in layout.columns.iter().enumerate() {
@@ -337,8 +345,8 @@ impl Spread {
 
     fn write_group(&mut self, group: &Group) -> Result<(), SessionError> {
         let mut reader = RowReader::default();
-        let row = read(&mut reader, &group.row)?;
         let layout = self.layout()?;
+        let row = read(&mut reader, &group.row, layout)?;
         let mut averages = Vec::new();
         for (at, combine) in self.merge.combine.iter().flatten().enumerate() {
             if let Combine::Average { sum, count } = *combine {
@@ -375,12 +383,17 @@ impl Spread {
     /// gives its session back. Others are given up.
     fn finish(&mut self) {
         for (at, stream) in self.streams.iter_mut().enumerate() {
-            let Some(answer) = &mut stream.answer else { continue };
-            while let Ok(Piece::Frame(..)) = answer.try_frame() {}
-            if let Ok(Piece::End) = answer.try_frame() {
-                add(&mut self.summary, answer.summary());
-                stream.answer = None;
-                self.lent.back(at);
+            for _ in 0..ROWS_A_CALL {
+                match stream.answer.as_mut().map(Answer::try_frame) {
+                    Some(Ok(Piece::Frame(..))) => {}
+                    Some(Ok(Piece::End)) => {
+                        let ended = stream.answer.take();
+                        ended.iter().for_each(|answer| add(&mut self.summary, answer.summary()));
+                        self.lent.back(at);
+                        break;
+                    }
+                    _ => break,
+                }
             }
         }
     }
@@ -398,7 +411,7 @@ impl Stream {
             return Ok(());
         };
         let mut reader = RowReader::default();
-        let row = read(&mut reader, body)?;
+        let row = read(&mut reader, body, layout)?;
         let mut keys = Vec::with_capacity(layout.order.len());
         for (number, _) in &layout.order {
             keys.push(Cell::read(cell(&row, *number)?, &layout.columns[*number], &node)?);
@@ -416,13 +429,19 @@ impl Layout {
     fn of(streams: &[Stream], merge: &Merge) -> Result<Self, SessionError> {
         let different = |why: &str| unroutable("the select", format_args!("the data nodes {why}"));
         let count = streams.first().map_or(0, |stream| stream.columns.len());
-        if streams.iter().any(|stream| stream.columns.len() != count) || count < merge.hidden {
+        let is_expected = match &merge.combine {
+            Some(columns) => count == columns.len() + merge.hidden,
+            None => count > merge.hidden,
+        };
+        if streams.iter().any(|stream| stream.columns.len() != count) || !is_expected {
             return Err(different("answered with other columns"));
         }
         let mut layout = Self { columns: Vec::new(), visible: Vec::new(), order: Vec::new() };
         for number in 0..count {
             let mut chosen: Option<(ColumnMetaData, &Vec<u8>)> = None;
-            for stream in streams {
+            let (with_rows, without): (Vec<_>, Vec<_>) =
+                streams.iter().partition(|stream| stream.row.is_some());
+            for stream in with_rows.into_iter().chain(without) {
                 let frame = &stream.columns[number];
                 let column = column(frame)?;
                 // A node may know the type of an expression only from a value, so not without rows.
@@ -480,8 +499,17 @@ fn column(frame: &[u8]) -> Result<ColumnMetaData, SessionError> {
     }
 }
 
-fn read<'a>(reader: &'a mut RowReader, body: &'a [u8]) -> Result<Row<'a>, SessionError> {
-    reader.row(body).map_err(malformed)
+fn read<'a>(
+    reader: &'a mut RowReader,
+    body: &'a [u8],
+    layout: &Layout,
+) -> Result<Row<'a>, SessionError> {
+    let row = reader.row(body).map_err(malformed)?;
+    let (cells, columns) = (row.len(), layout.columns.len());
+    if cells != columns {
+        return Err(malformed(format_args!("{cells} cells in {columns} columns")));
+    }
+    Ok(row)
 }
 
 fn cell<'a>(row: &Row<'a>, at: usize) -> Result<epoll_group::codec::row::Cell<'a>, SessionError> {

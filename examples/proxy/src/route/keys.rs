@@ -55,6 +55,11 @@ impl Ids {
         Self { ids, all: true }
     }
 
+    /// True if there is one value at most, and so one node.
+    pub(super) const fn is_one(&self) -> bool {
+        self.ids.len() <= 1
+    }
+
     /// The nodes on which the rows are, of so many, each once and in order. None when there can be no
     /// such row: nothing is equal to NULL.
     pub fn nodes<S: Scalars + ?Sized>(

@@ -10,14 +10,13 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use super::keys::Marks;
-use super::spread::Source;
 use super::{Catalogue, Effect, Own, Statement, session, tables};
 use crate::refuse::{not_utf8, syntax, unroutable};
 
 /// Facts about a statement before it is parsed.
 pub(super) struct Facts<'a> {
     pub(super) catalogue: &'a Catalogue,
-    pub(super) source: &'a Source<'a>,
+    pub(super) text: &'a str,
     pub(super) marks: Marks,
     /// Number of words that begin a query: `select` and `table`.
     pub(super) queries: usize,
@@ -60,8 +59,7 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     let queries = count(&tokens, Keyword::SELECT) + count(&tokens, Keyword::TABLE);
     let marks = tokens.iter().filter(|token| matches!(token.token, Token::Placeholder(_)));
     let marks = marks.enumerate().map(|(at, token)| (token.span.start, at)).collect();
-    let source = Source::new(text, &tokens);
-    let facts = Facts { catalogue, source: &source, marks, queries };
+    let facts = Facts { catalogue, text, marks, queries };
     if let Some(statement) = session::of_words(&tokens) {
         return statement;
     }
@@ -84,7 +82,7 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     of(&statement, &facts)
 }
 
-fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
+pub(super) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
     // Some servers run the text of such a comment as a part of the statement, others do not.
     let executable = |token: &Token| matches!(token, Token::Whitespace(Whitespace::MultiLineComment(text)) if text.starts_with('!'));
     if text.contains("/*!") {

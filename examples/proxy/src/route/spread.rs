@@ -26,14 +26,14 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use super::keys::KeyColumn;
-use super::read::{path, word};
+use super::read::{Facts, path, tokens, word};
 use super::{Amount, Combine, Key, Limit, Merge, Place};
 
 /// Reason why answers cannot become one.
 type Reason = String;
 
 /// The text of a statement and its tokens.
-pub(super) struct Source<'a> {
+struct Source<'a> {
     text: &'a str,
     tokens: Vec<Piece>,
 }
@@ -181,7 +181,7 @@ const OF_ONE_ROW: &[&str] = &[
 const MERGED: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 
 impl<'a> Source<'a> {
-    pub(super) fn new(text: &'a str, tokens: &[TokenWithSpan]) -> Self {
+    fn new(text: &'a str, tokens: &[TokenWithSpan]) -> Self {
         let (mut at, mut offset) = (Location::new(1, 1), 0);
         let mut chars = text.chars();
         let mut offset_of = |wanted: Location| {
@@ -300,9 +300,8 @@ impl Clauses {
             match source.keyword(at) {
                 Some(Keyword::FROM) if is_before_table => from = Some(at),
                 _ if is_before_table => {}
-                // Locks, hints for an index, and OFFSET without LIMIT.
-                Some(Keyword::FOR | Keyword::LOCK | Keyword::INTO) => return None,
-                Some(Keyword::OFFSET) if limit.is_none() => return None,
+                // A hint for an index may have an ORDER BY.
+                Some(Keyword::FOR) => return None,
                 Some(Keyword::GROUP) if by => group = Some(at),
                 Some(Keyword::HAVING) => having = Some(at),
                 Some(Keyword::ORDER) if by => order = Some(at),
@@ -351,9 +350,10 @@ pub(super) fn merge(
     query: &Query,
     select: &Select,
     key: &KeyColumn<'_>,
-    source: &Source<'_>,
-    texts_by_bytes: bool,
+    facts: &Facts<'_>,
 ) -> Result<Merge, Reason> {
+    let tokens = tokens(facts.text).map_err(|error| error.to_string())?;
+    let source = &Source::new(facts.text, &tokens);
     let has_word = |wanted: Keyword| {
         let mut tokens = 0..source.tokens.len();
         tokens.any(|at| source.keyword(at) == Some(wanted))
@@ -425,7 +425,7 @@ pub(super) fn merge(
             columns.into_iter().map(combine).collect()
         }),
         limit,
-        texts_by_bytes,
+        texts_by_bytes: facts.catalogue.texts_by_bytes,
     })
 }
 
@@ -558,6 +558,14 @@ impl Rewrite<'_> {
         let text = self.source.text(tokens);
         if self.source.marks(tokens.clone()) > 0 {
             return Err(format!("the argument in {text} would be needed twice"));
+        }
+        let is_alias = |name: &str| {
+            let aliases = self.items.iter().filter_map(alias);
+            aliases.into_iter().any(|alias| alias.value.eq_ignore_ascii_case(name))
+        };
+        let mut words = self.source.tokens[tokens.clone()].iter();
+        if words.any(|piece| matches!(&piece.token, Token::Word(word) if is_alias(&word.value))) {
+            return Err(format!("{text} names an alias, or a column that is called like one"));
         }
         Ok(self.hide(text))
     }

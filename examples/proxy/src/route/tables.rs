@@ -120,10 +120,12 @@ pub(super) fn select(
     };
     let key = table.key(facts);
     let ids = select.selection.as_ref().and_then(|condition| key.ids(condition));
-    let merge = if effect == Effect::Read {
-        spread::merge(query, select, &key, facts.source, facts.catalogue.texts_by_bytes)
-    } else {
+    let merge = if effect == Effect::Write {
         Err("a lock is on one data node only".to_owned())
+    } else if ids.as_ref().is_some_and(Ids::is_one) {
+        Err("it never is".to_owned())
+    } else {
+        spread::merge(query, select, &key, facts)
     };
     let merge = merge.map(Arc::new);
     Ok(Statement::Rows(Rows { table: table.name.to_owned(), ids, effect, merge }))
