@@ -239,7 +239,11 @@ impl<S: Service> Session<S> {
                 }
             },
             Unfinished::Deferred(deferral, fatal) => self.poll_deferred(body, out, deferral, fatal),
-            Unfinished::Fed(state, blocked) => self.pull(body, out, state, blocked),
+            Unfinished::Fed(state, blocked) => {
+                // The feed is foreign code and may wait.
+                out.flush();
+                self.pull(body, out, state, blocked)
+            }
         }
     }
 
@@ -252,6 +256,10 @@ impl<S: Service> Session<S> {
     ) -> StepResult {
         if let Some(outcome) = deferral.take_outcome() {
             self.shared.note_outcome_taken();
+            if matches!(outcome, Outcome::Fed(..)) {
+                // The feed is foreign code and may wait, and no other worker knows of held replies.
+                out.flush();
+            }
             return match fatal {
                 None => self.apply(body, out, outcome),
                 Some(fatal) => self.apply_and_end(body, out, outcome, fatal),
@@ -275,7 +283,11 @@ impl<S: Service> Session<S> {
                 let result = state.finish(out, Err(error));
                 return self.ended(body, out, result);
             }
-            Outcome::Fed(state, blocked) => Unfinished::Fed(state, blocked),
+            Outcome::Fed(state, blocked) => {
+                self.look_at_transaction(body);
+                // The first rows leave together with the columns, as those of a handler do.
+                return self.pull(body, out, state, blocked);
+            }
             Outcome::Deferred(again, fatal) => Unfinished::Deferred(again, fatal),
         };
         // The request may hold locks before it has ended.
@@ -324,8 +336,6 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, out, state, blocked);
                 }
-                // The feed is foreign code and may wait.
-                out.flush();
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
                         body.unfinished = Unfinished::Fed(state, None);

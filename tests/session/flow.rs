@@ -31,6 +31,18 @@ fn forms(rows: u64, bytes: usize, kib: i32) -> [StmtExecute; 4] {
 }
 
 #[test]
+fn a_short_result_of_a_source_leaves_in_one_send() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let calls = || server.stats().get(Counter::SendCalls);
+    let before = calls();
+    for _ in 0..100 {
+        assert_eq!(client.execute(2, "source 3 10").good().rows.len(), 3);
+    }
+    assert_eq!(calls() - before, 100);
+}
+
+#[test]
 fn a_source_without_credit_holds_no_thread() {
     let server = Fixture::start(config());
     let before = threads(&server.stats());
