@@ -36,6 +36,8 @@ pub struct Ask {
     pub ticket: Ticket,
     /// Number of tries left in other sessions; 0 where another session would make a difference.
     pub retries: u32,
+    /// Called once, when the first session is there or none is to be had.
+    pub has_borrowed: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Outcome of an ask.
@@ -63,9 +65,12 @@ pub const RETRIES: u32 = 2;
 
 impl Ask {
     /// Asks in this session, or in one of the pool.
-    pub fn start(self, lease: Option<Lease>, then: Then) {
+    pub fn start(mut self, lease: Option<Lease>, then: Then) {
         match lease {
-            Some(lease) => self.step(lease, then),
+            Some(lease) => {
+                self.borrowed();
+                self.step(lease, then);
+            }
             None => self.borrow(then),
         }
     }
@@ -76,7 +81,14 @@ impl Ask {
         nodes.borrow_then(node, deadline, move |got| self.got(got, then));
     }
 
-    fn got(self, got: Result<Lease, GetError>, then: Then) {
+    fn borrowed(&mut self) {
+        if let Some(code) = self.has_borrowed.take() {
+            code();
+        }
+    }
+
+    fn got(mut self, got: Result<Lease, GetError>, then: Then) {
+        self.borrowed();
         match got {
             Ok(lease) if self.ticket.is_cancelled() => {
                 drop(lease);

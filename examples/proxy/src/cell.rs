@@ -34,8 +34,12 @@ const MORE_DIGITS: u8 = 4;
 /// Checks that values of this column can be compared. Texts can if `texts_by_bytes`.
 pub fn check_order(column: &ColumnMetaData, texts_by_bytes: bool) -> Result<(), SessionError> {
     let name = name(column);
-    let is_binary = column.collation == Some(Column::BINARY) && column.content_type.is_none();
+    let is_binary = column.collation == Some(Column::BINARY);
     match column.r#type {
+        FieldType::Bytes if column.content_type.is_some() => {
+            let why = "JSON and GEOMETRY have an order of their own";
+            Err(unroutable(format_args!("an order by `{name}`"), why))
+        }
         FieldType::Enum | FieldType::Set => {
             let why = "the order of its members is known to the data nodes only";
             Err(unroutable(format_args!("an order by `{name}`"), why))
@@ -102,7 +106,9 @@ impl Cell {
             (Self::Float(one), Self::Float(other)) => one.partial_cmp(other),
             (Self::Decimal(one), Self::Decimal(other)) => {
                 let scale = one.scale().max(other.scale());
-                scaled(*one, scale).zip(scaled(*other, scale)).map(|(one, other)| one.cmp(&other))
+                let scaled = scaled(*one, scale).zip(scaled(*other, scale));
+                let (one, other) = scaled.ok_or_else(|| out_of_range("order of decimals"))?;
+                Some(one.cmp(&other))
             }
             (Self::Date(one), Self::Date(other)) => one.partial_cmp(other),
             (Self::DateTime(one), Self::DateTime(other)) => one.partial_cmp(other),

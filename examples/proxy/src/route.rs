@@ -99,7 +99,7 @@ pub struct Rows {
     /// `None`: of any id.
     pub ids: Option<Ids>,
     pub effect: Effect,
-    /// How the answers of several nodes become one, or the reason why they cannot.
+    /// Rule by which the answers of several nodes become one, or the reason why they cannot.
     pub merge: Result<Arc<Merge>, String>,
 }
 
@@ -112,7 +112,7 @@ pub enum Effect {
     Write,
 }
 
-/// How the answers of several nodes to a select become one.
+/// Rule by which the answers of several nodes to a select become one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Merge {
     /// Text for the nodes, without LIMIT.
@@ -121,7 +121,7 @@ pub struct Merge {
     pub hidden: usize,
     /// Order in which each node sends its rows.
     pub order: Vec<Key>,
-    /// How rows with equal keys become one, for each column that the client sees. `None`: they stay
+    /// Rule for rows with equal keys, for each column that the client sees. `None`: rows stay
     /// as they are.
     pub combine: Option<Vec<Combine>>,
     pub limit: Option<Limit>,
@@ -145,7 +145,7 @@ pub enum Place {
     FromEnd(usize),
 }
 
-/// How one column of the rows of a group comes about.
+/// Rule for one column of the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
     /// All rows of the group have the same value.
@@ -248,7 +248,7 @@ impl Amount {
         match self {
             Self::Number(number) => Ok(number),
             Self::Argument(at) => {
-                let number = keys::number_of(arguments.scalar(at)?)?;
+                let number = keys::number_of(arguments.scalar(at)?).ok().flatten();
                 let number = number.and_then(|number| u64::try_from(number).ok());
                 number.ok_or_else(|| wrong_arguments("that of LIMIT is no number from 0 on"))
             }

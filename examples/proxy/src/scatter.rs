@@ -8,7 +8,7 @@ use epoll_group::client::Answer;
 use epoll_group::pool::Pooled;
 use epoll_group::session::{Deferred, Reply, SessionError};
 
-use crate::ask::{Ask, Asked, RETRIES, Stage};
+use crate::ask::{Ask, Asked, RETRIES, Stage, Then};
 use crate::cancel::Ticket;
 use crate::front::{Front, Place};
 use crate::nodes::{Lease, Nodes};
@@ -61,6 +61,7 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
     let came = asked.iter().map(|_| None).collect();
     let gathering = Gathering { lent, merge, came, missing: asked.len(), deferred };
     let gathering = Arc::new(Mutex::new(Some(gathering)));
+    let mut asks = VecDeque::new();
     for (at, (node, place)) in asked.into_iter().zip(places).enumerate() {
         let own = place.lease.is_some() || !place.steps.is_empty();
         let ask = Ask {
@@ -72,10 +73,21 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
             deadline,
             ticket: ticket.clone(),
             retries: if own { 0 } else { RETRIES },
+            has_borrowed: None,
         };
         let gathering = Arc::clone(&gathering);
-        ask.start(place.lease, Box::new(move |asked| take(&gathering, at, asked)));
+        let then: Then = Box::new(move |asked| take(&gathering, at, asked));
+        asks.push_back((ask, place.lease, then));
     }
+    start_in_turn(asks);
+}
+
+/// Starts each ask when the one before it has its session. All statements borrow in the order of the
+/// nodes. Otherwise two of them could each hold the last session that the other waits for.
+fn start_in_turn(mut asks: VecDeque<(Ask, Option<Lease>, Then)>) {
+    let Some((mut ask, lease, then)) = asks.pop_front() else { return };
+    ask.has_borrowed = Some(Box::new(move || start_in_turn(asks)));
+    ask.start(lease, then);
 }
 
 /// Takes the answer of one node. The last one begins the answer to the client.

@@ -78,7 +78,7 @@ struct Group {
     values: Vec<Cell>,
 }
 
-/// What there is to be passed on.
+/// Result of a step.
 enum Step {
     Frame(ServerKind),
     Later,
@@ -325,7 +325,7 @@ impl Spread {
                     folded.push(match combine.get(number) {
                         Some(Combine::Least) => one.chosen(other, Ordering::Less)?,
                         Some(Combine::Greatest) => one.chosen(other, Ordering::Greater)?,
-                        // Hidden columns are keys, which nobody reads again, or sums.
+                        // A hidden column is a key, which stays the same, or a sum.
                         None if self.is_order(number) => one,
                         _ => one.plus(other)?,
                     });
@@ -392,7 +392,13 @@ impl Spread {
                         self.lent.back(at);
                         break;
                     }
-                    _ => break,
+                    Some(Err(error)) => {
+                        if !is_said(&error) {
+                            self.lent.discard(at);
+                        }
+                        break;
+                    }
+                    Some(Ok(Piece::Later)) | None => break,
                 }
             }
         }
@@ -417,7 +423,7 @@ impl Stream {
             keys.push(Cell::read(cell(&row, *number)?, &layout.columns[*number], &node)?);
         }
         if !self.keys.is_empty() && compared(&keys, &self.keys, layout)?.is_lt() {
-            let why = format!("data node {node} has another order of texts than by bytes");
+            let why = format!("data node {node} sends rows in another order than the proxy has");
             return Err(unroutable("the select", why));
         }
         self.keys = keys;
@@ -474,7 +480,9 @@ impl Layout {
         let chosen = chosen
             .filter(|(_, combine)| matches!(combine, Combine::Least | Combine::Greatest))
             .map(|(at, _)| at);
-        for at in ordered.chain(chosen) {
+        // Without rows the type of an expression may be unknown, and there is nothing to compare.
+        let has_rows = streams.iter().any(|stream| stream.row.is_some());
+        for at in ordered.chain(chosen).filter(|_| has_rows) {
             let column = layout.columns.get(at);
             let column = column.ok_or_else(|| different("answered with other columns"))?;
             check_order(column, merge.texts_by_bytes)?;

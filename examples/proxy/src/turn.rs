@@ -179,17 +179,22 @@ impl Turn {
     fn gather(mut self, nodes: Vec<usize>, merge: Option<(Arc<Merge>, Range)>) {
         let mut state = self.front.state();
         if state.is_in_transaction() || merge.is_some() && state.manual_commit {
+            let lost = state.transaction.as_ref().and_then(|transaction| transaction.lost.clone());
             drop(state);
-            let error = match (&merge, &nodes[..]) {
-                (Some(_), [first, second, ..]) => {
-                    let [first, second] = [first, second].map(|at| &self.nodes.get(*at).name);
-                    second_node(first, second)
+            let error = lost.unwrap_or_else(|| match merge {
+                Some(_) => {
+                    let names = nodes.iter().map(|node| self.nodes.get(*node).name.to_string());
+                    let names = names.collect::<Vec<_>>().join(", ");
+                    let why = format!(
+                        "without two-phase commit it is on one data node, and the rows are on {names}"
+                    );
+                    unroutable("a select over several data nodes in a transaction", why)
                 }
-                _ => {
+                None => {
                     let why = "it would commit the transaction";
                     unroutable("a definition in a transaction", why)
                 }
-            };
+            });
             return self.finish(|_| Err(error));
         }
         let places = nodes.iter().map(|node| state.place(*node, false)).collect();
@@ -261,6 +266,7 @@ impl Turn {
             deadline: self.deadline,
             ticket: self.ticket.clone(),
             retries: 0,
+            has_borrowed: None,
         };
         let done = move |asked: Asked| {
             let Asked { lease, result, .. } = asked;
@@ -328,6 +334,7 @@ impl Turn {
             deadline: self.deadline,
             ticket: self.ticket.clone(),
             retries: if own { 0 } else { RETRIES },
+            has_borrowed: None,
         };
         ask.start(place.lease, Box::new(move |asked| then(self, asked)));
     }

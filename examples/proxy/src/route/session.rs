@@ -137,6 +137,14 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             }
             return Ok(Statement::Own(Own::Autocommit(on)));
         }
+        if name == "sql_select_limit" {
+            // Drivers set it back to this when they are done.
+            if value.to_string().eq_ignore_ascii_case("default") {
+                continue;
+            }
+            let why = "a select over several data nodes would have more rows";
+            return Err(unroutable("a change of sql_select_limit", why));
+        }
         if !is_constant(value) {
             let why = "only a constant is the same on all nodes";
             return Err(unroutable(format_args!("a change of {name}"), why));

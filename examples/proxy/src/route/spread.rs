@@ -20,7 +20,7 @@ use std::ops::Range;
 use sqlparser::ast::{
     Distinct, DuplicateTreatment, Expr, Function, FunctionArguments, GroupByExpr, Ident,
     OrderByExpr, OrderByKind, OrderBySort, Query, Select, SelectItem, SelectModifiers, TableFactor,
-    Value,
+    UnaryOperator, Value,
 };
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
@@ -169,12 +169,20 @@ const OF_ONE_ROW: &[&str] = &[
     "truncate",
     "ucase",
     "unhex",
-    "unix_timestamp",
     "upper",
     "week",
     "weekday",
     "when",
     "year",
+];
+
+/// Words that are the time without parentheses.
+const TIMES: [Keyword; 5] = [
+    Keyword::CURRENT_DATE,
+    Keyword::CURRENT_TIME,
+    Keyword::CURRENT_TIMESTAMP,
+    Keyword::LOCALTIME,
+    Keyword::LOCALTIMESTAMP,
 ];
 
 /// Aggregates whose results for parts of the rows give the result for all.
@@ -310,7 +318,10 @@ impl Clauses {
             }
         }
         let first = (0..end).find(|at| source.keyword(*at) == Some(Keyword::SELECT))? + 1;
-        let is_modifier = matches!(source.keyword(first), Some(Keyword::DISTINCT | Keyword::ALL));
+        let is_modifier = matches!(
+            source.keyword(first),
+            Some(Keyword::DISTINCT | Keyword::DISTINCTROW | Keyword::ALL)
+        );
         let limit = limit.unwrap_or(end);
         let by = |word: Option<usize>, end: usize| {
             word.map_or_else(Vec::new, |word| source.parts(word + 2..end))
@@ -382,6 +393,7 @@ pub(super) fn merge(
     let (items, more_orders) = (&select.projection[..], Vec::new());
     let hidden = Vec::new();
     let mut rewrite = Rewrite { source, clauses, items, groups, orders, hidden, more_orders };
+    rewrite.check_wrapped()?;
     rewrite.check_aliases_in_groups()?;
     let shows_key = items.iter().any(|item| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => key.is(expr),
@@ -399,12 +411,15 @@ pub(super) fn merge(
     }
     let is_combined = !is_by_key && (is_grouped || is_distinct && !shows_key);
     let (order, combine) = if is_combined {
+        if TIMES.into_iter().any(has_word) {
+            return Err("the clocks of the data nodes differ, and so would its groups".to_owned());
+        }
         let (order, combine) = rewrite.combined(is_distinct)?;
         (order, Some(combine))
     } else {
         (rewrite.ordered(is_distinct)?, None)
     };
-    if !order.is_empty() && has_word(Keyword::COLLATE) {
+    if (!order.is_empty() || combine.is_some()) && has_word(Keyword::COLLATE) {
         return Err("the proxy does not know the order of a COLLATE".to_owned());
     }
     let limit = rewrite.limit()?;
@@ -436,9 +451,11 @@ enum Folded {
 }
 
 impl Rewrite<'_> {
-    /// The item that a number in GROUP BY or ORDER BY means.
+    /// The item that a number in GROUP BY means. The number of columns of a `*` is unknown.
     fn ordinal(&self, expr: &Expr) -> Option<&Expr> {
-        match self.items.get(ordinal_of(expr)?.checked_sub(1)?)? {
+        let at = ordinal_of(expr)?.checked_sub(1)?;
+        match self.items.get(at)? {
+            _ if (0..at).any(|at| self.is_wildcard(at)) => None,
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
             _ => None,
         }
@@ -474,6 +491,21 @@ impl Rewrite<'_> {
 
     fn has_aggregates(&self) -> bool {
         self.items.iter().any(|item| aggregate(item).is_some())
+    }
+
+    /// Refuses a number or a name in parentheses or behind a plus in GROUP BY and ORDER BY. Servers
+    /// take some of them for a number of a column or for an alias.
+    fn check_wrapped(&self) -> Result<(), Reason> {
+        let orders = self.orders.iter().map(|order| &order.expr).zip(&self.clauses.orders);
+        for (expr, tokens) in self.groups.iter().zip(&self.clauses.groups).chain(orders) {
+            let inner = unwrapped(expr);
+            let is_name = matches!(inner, Expr::Identifier(_)) || ordinal_of(inner).is_some();
+            if is_name && !std::ptr::eq(inner, expr) {
+                let text = self.source.text(tokens);
+                return Err(format!("{text} means another column to some servers; write {inner}"));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses an alias in GROUP BY: a column of this name would win.
@@ -732,6 +764,9 @@ impl Rewrite<'_> {
         for (at, hidden) in self.hidden.iter().enumerate() {
             text.push_str(&format!(", {hidden} as _hidden_{}", at + 1));
         }
+        if !self.hidden.is_empty() && !source.text[items..].starts_with(char::is_whitespace) {
+            text.push(' ');
+        }
         text.push_str(&source.text[items..source.end(limit)]);
         for (at, order) in self.more_orders.iter().enumerate() {
             let is_first = at == 0 && self.orders.is_empty();
@@ -779,6 +814,16 @@ fn alias(item: &SelectItem) -> Option<&Ident> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(alias),
         _ => None,
+    }
+}
+
+/// The expression without parentheses and plus signs around it.
+fn unwrapped(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) | Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } => {
+            unwrapped(inner)
+        }
+        other => other,
     }
 }
 

@@ -123,7 +123,7 @@ pub(super) fn select(
     let merge = if effect == Effect::Write {
         Err("a lock is on one data node only".to_owned())
     } else if ids.as_ref().is_some_and(Ids::is_one) {
-        Err("it never is".to_owned())
+        Err("its rows are on one data node".to_owned())
     } else {
         spread::merge(query, select, &key, facts)
     };

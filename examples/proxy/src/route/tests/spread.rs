@@ -97,6 +97,14 @@ fn an_order_that_is_not_selected_becomes_a_hidden_column() {
             "select *, k * 2 as d from sbtest1 order by d, c",
             "select *, k * 2 as d, c as _hidden_1 from sbtest1 order by d, c | by -2 -1",
         ),
+        (
+            "select *from sbtest1 order by k",
+            "select *, k as _hidden_1 from sbtest1 order by k | by -1",
+        ),
+        (
+            "select distinctrow k from sbtest1 order by k",
+            "select distinctrow k from sbtest1 order by k | by 0 | fold key",
+        ),
         // The text of the client stays as it is, with its escapes.
         (
             r"select 'ä\'', c /* c */ from sbtest1 /* t */ order by concat(c, 'ö\'') limit 3",
@@ -165,6 +173,14 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
         ("select distinct count(*) from sbtest1 group by k", "DISTINCT of groups"),
         ("select distinct count(*) from sbtest1 group by id", "DISTINCT of groups"),
         ("select row_number() over (order by k) from sbtest1", "a window function"),
+        ("select k from sbtest1 order by (1)", "(1) means another column"),
+        ("select k from sbtest1 order by +1 desc", "+1 desc means another column"),
+        ("select (k), -c as k from sbtest1 order by (k)", "(k) means another column"),
+        ("select *, id from sbtest1 group by 2", "`*` beside groups"),
+        ("select max(c collate nocase) from sbtest1", "COLLATE"),
+        ("select distinct current_timestamp, k from sbtest1", "the clocks of the data nodes"),
+        ("select count(*) from sbtest1 group by unix_timestamp()", "unix_timestamp() may depend"),
+        ("select c as x from sbtest1 order by x + 1", "names an alias"),
         ("select k from sbtest1 order by 2", "ORDER BY 2 is no known column"),
         ("select * from sbtest1 order by 1", "ORDER BY 1 is no known column"),
         ("select c from sbtest1 order by field(k, ?)", "would be needed twice"),
