@@ -71,7 +71,8 @@ self_cell! {
 #[allow(unsafe_code, reason = "the compiler does not see that both move together")]
 // SAFETY: SQLite lets any thread use a connection and its statements, one thread at a time; therefore
 // `Connection` is `Send`. A statement is not, because it refers to a connection that may stay behind.
-// Here that connection is in the same value, and nothing else refers to it.
+// Here that connection is in the same value, and nothing else refers to it: both callers of `open` compile
+// on the connection that they get.
 unsafe impl Send for Running {}
 
 impl Cursor {
@@ -203,7 +204,9 @@ impl Cell {
 impl<'a> Current<'a> {
     pub fn get_ref(&self, at: usize) -> rusqlite::Result<ValueRef<'a>> {
         match self {
-            Self::Kept(cells) => Ok(cells.get(at).map_or(ValueRef::Null, Cell::get)),
+            Self::Kept(cells) => {
+                cells.get(at).map(Cell::get).ok_or(rusqlite::Error::InvalidColumnIndex(at))
+            }
             Self::Fetched(row) => row.get_ref(at),
         }
     }

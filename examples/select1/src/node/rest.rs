@@ -1,8 +1,8 @@
 //! Rows of a result.
 //!
-//! The handler writes a result of one row, which then leaves in one send. A source gives the rows of the
-//! others while the peer reads them, so a slow peer holds a connection to SQLite but no thread. The
-//! source tells the session how it has ended, before the next request of the session begins.
+//! The handler writes a result of one row. A source gives the rows of longer results while the peer reads
+//! them, so a slow peer holds a connection to SQLite but no thread. The source tells the session how it
+//! has ended, before the next request of the session begins.
 
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};

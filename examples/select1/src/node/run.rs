@@ -53,8 +53,9 @@ pub struct Selected {
 /// Columns of a result, and true if they were not known before.
 type Columns = (Arc<[Description]>, bool);
 
-/// Bytes of rows that are fetched at most until a value says of what type a column is.
-const MOST_AHEAD: usize = 64 << 10;
+/// Rows, and their bytes, that are fetched at most until a value says of what type a column is.
+const MOST_AHEAD: usize = 256;
+const MOST_BYTES_AHEAD: usize = 1 << 20;
 
 impl Run<'_> {
     /// Runs a definition.
@@ -192,7 +193,8 @@ impl Run<'_> {
                 column.kind = column.kind.or_else(|| Type::of_value(cell.get()));
             }
             let is_decided = columns.iter().all(|column| column.kind.is_some());
-            let is_enough = cursor.rows_ahead() >= 2 && (is_decided || bytes >= MOST_AHEAD);
+            let is_most = cursor.rows_ahead() >= MOST_AHEAD || bytes >= MOST_BYTES_AHEAD;
+            let is_enough = cursor.rows_ahead() >= 2 && (is_decided || is_most);
             if is_enough && self.query.effect != Effect::Write {
                 break;
             }

@@ -199,3 +199,15 @@ fn a_text_that_is_no_utf8_is_sent_as_it_is() {
         assert_eq!(reply.rows, vec![[Datum::Bytes(vec![0xff])]; count]);
     }
 }
+
+/// Long rows must not end the search for the type of a column early.
+#[test]
+fn a_column_that_begins_with_nulls_has_the_type_of_its_first_value() {
+    let server = Server::start();
+    let mut client = server.client();
+    let sql = "select printf('%01000d', id) as c, case when id > 90 then id end as x \
+               from sbtest1 order by id";
+    let reply = client.execute(2, sql).good();
+    assert_eq!(reply.rows.len(), 100);
+    assert_eq!([&reply.rows[89][1], &reply.rows[90][1]], [&Datum::Null, &Datum::Signed(91)]);
+}
