@@ -84,7 +84,7 @@ impl Engine {
                     is_known: true,
                     described: None,
                 };
-                run.value(&self.reader(session)?)?
+                self.reading(session, |_, db| run.value(db))?
             }
         }))
     }

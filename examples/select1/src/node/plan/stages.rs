@@ -1,116 +1,66 @@
 //! Rows through what stands above a table.
 
-use std::mem;
-use std::sync::Arc;
-
 use epoll_group::codec::message::Node;
 use epoll_group::codec::proto::plan::{ExecPlan, Project, TableProject};
-use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
-use epoll_group::session::{Row, RowSource, SessionError};
+use epoll_group::session::SessionError;
 
-use super::access::Access;
+use super::access::{Access, Cursor};
 use super::aggregate::Aggregate;
 use super::expr::Expr;
 use super::shape::{self, Wanted};
 use super::types::type_of;
 use super::value::Val;
-use super::{refuse, sqlite};
+use super::{Sink, refuse, sqlite};
 use crate::node::columns::Description;
-use crate::node::cursor::Cursor;
-use crate::node::rest::Rows;
 
-/// Rows of a plan.
-pub struct PlanRows {
-    cursor: Cursor,
-    access: Arc<Access>,
-    /// Absent if the rows of the table are those of the plan.
-    pipeline: Option<Pipeline>,
+/// Number of rows between two checks for a cancel.
+const ROWS_A_LOOK: u32 = 256;
+
+/// Sends the rows of a table as they are.
+pub(super) fn send(
+    access: &Access,
+    mut rows: Cursor<'_>,
+    sink: &mut impl Sink,
+) -> Result<(), SessionError> {
+    put_columns(&access.fields, sink)?;
+    while let Some(row) = rows.next()? {
+        sink.row(|cell| {
+            for (at, field) in access.fields.iter().enumerate() {
+                let ty = type_of(field);
+                ty.write(&ty.read(row.get_ref(at).map_err(sqlite)?), cell)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// The nodes above a table, the lowest first.
-struct Pipeline {
-    stages: Vec<Stage>,
+pub(super) struct Pipeline<'a> {
+    stages: Vec<Stage<'a>>,
     /// Columns of the rows that leave.
     fields: Vec<Description>,
-    /// Set when the aggregates have given their results.
-    is_over: bool,
 }
 
-enum Stage {
+enum Stage<'a> {
     /// Some columns.
     Pick(Vec<usize>),
     /// Expressions.
-    Compute(Vec<Expr>),
+    Compute(Vec<Expr<'a>>),
     /// Rows for which it holds.
-    Filter(Expr),
+    Filter(Expr<'a>),
     /// All rows become one.
-    Aggregate(Expr, Box<Aggregate>),
+    Aggregate(Expr<'a>, Box<Aggregate>),
 }
 
-impl PlanRows {
-    /// `above` are the nodes above the table, the highest first.
+impl<'a> Pipeline<'a> {
+    /// `above` are the nodes, the highest first.
     pub(super) fn new(
-        message: &ExecPlan,
-        access: Arc<Access>,
-        cursor: Cursor,
-        above: &[Node<'_>],
+        message: &'a ExecPlan,
+        access: &Access,
+        above: &[Node<'a>],
     ) -> Result<Self, SessionError> {
-        let pipeline =
-            if above.is_empty() { None } else { Some(Pipeline::new(message, &access, above)?) };
-        Ok(Self { cursor, access, pipeline })
-    }
-
-    pub fn columns(&self) -> Vec<Column<'_>> {
-        let fields = self.pipeline.as_ref().map_or(&self.access.fields, |above| &above.fields);
-        fields.iter().map(Description::column).collect()
-    }
-
-    /// Gives the cells of the next row to `cell`. Returns false if there is none.
-    pub(super) fn next_row(
-        &mut self,
-        cell: &mut dyn FnMut(Value<'_>),
-    ) -> Result<bool, SessionError> {
-        let fields = &self.access.fields;
-        while self.cursor.advance().map_err(sqlite)? {
-            let written = self.cursor.with_row(|row| {
-                let read = |(at, field): (usize, &Description)| {
-                    Ok(type_of(field).read(row.get_ref(at).map_err(sqlite)?))
-                };
-                let cells = fields.iter().enumerate().map(read);
-                let Some(above) = &mut self.pipeline else {
-                    return fields
-                        .iter()
-                        .zip(cells)
-                        .try_for_each(|(field, value)| type_of(field).write(&value?, cell))
-                        .map(|()| true);
-                };
-                let row = cells.collect::<Result<Vec<_>, SessionError>>()?;
-                feed(&mut above.stages, &row, &above.fields, cell)
-            });
-            if written.transpose()? == Some(true) {
-                return Ok(true);
-            }
-        }
-        self.pipeline.as_mut().map_or(Ok(false), |above| above.end(cell))
-    }
-}
-
-impl RowSource for PlanRows {
-    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError> {
-        self.next_row(&mut |value| row.value(value))
-    }
-}
-
-impl Rows for PlanRows {
-    fn is_short(&self) -> bool {
-        // No stage makes two rows of one.
-        self.cursor.is_over() && self.cursor.rows_ahead() <= 1
-    }
-}
-
-impl Pipeline {
-    fn new(message: &ExecPlan, access: &Access, above: &[Node<'_>]) -> Result<Self, SessionError> {
         let mut fields = access.fields.clone();
         let mut stages = Vec::with_capacity(above.len());
         for node in above.iter().rev() {
@@ -131,55 +81,72 @@ impl Pipeline {
             stages.push(stage);
             fields = output;
         }
-        Ok(Self { stages, fields, is_over: false })
+        Ok(Self { stages, fields })
     }
 
-    /// Gives the row that the aggregates make of all rows, if there are any. Only the result of the
-    /// highest one leaves.
-    fn end(&mut self, cell: &mut dyn FnMut(Value<'_>)) -> Result<bool, SessionError> {
-        let mut written = false;
-        if mem::replace(&mut self.is_over, true) {
-            return Ok(written);
+    /// Sends what comes out.
+    pub(super) fn send(
+        mut self,
+        access: &Access,
+        mut rows: Cursor<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), SessionError> {
+        put_columns(&self.fields, sink)?;
+        let mut count = 0_u32;
+        while let Some(row) = rows.next()? {
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(ROWS_A_LOOK) && sink.is_cancelled() {
+                return Err(SessionError::interrupted());
+            }
+            let read = |(at, field): (usize, &Description)| {
+                Ok(type_of(field).read(row.get_ref(at).map_err(sqlite)?))
+            };
+            let row = access.fields.iter().enumerate().map(read);
+            let row = row.collect::<Result<Vec<_>, SessionError>>()?;
+            feed(&mut self.stages, &row, &self.fields, sink)?;
         }
         let mut stages = &mut self.stages[..];
         while let Some((stage, rest)) = stages.split_first_mut() {
             if let Stage::Aggregate(_, aggregate) = stage {
-                written = feed(rest, &[aggregate.result()?], &self.fields, cell)?;
+                feed(rest, &[aggregate.result()?], &self.fields, sink)?;
             }
             stages = rest;
         }
-        Ok(written)
+        Ok(())
     }
 }
 
-/// One row through these stages. Returns true if it leaves.
+/// One row through these stages.
 fn feed(
-    stages: &mut [Stage],
+    stages: &mut [Stage<'_>],
     row: &[Val<'_>],
     fields: &[Description],
-    cell: &mut dyn FnMut(Value<'_>),
-) -> Result<bool, SessionError> {
+    sink: &mut impl Sink,
+) -> Result<(), SessionError> {
     let Some((stage, rest)) = stages.split_first_mut() else {
-        return put_row(fields, row, cell).map(|()| true);
+        return sink.row(|cell| put_row(fields, row, cell));
     };
     match stage {
-        Stage::Filter(expr) => match expr.eval(row)?.truth() {
-            Some(true) => feed(rest, row, fields, cell),
-            _ => Ok(false),
-        },
+        Stage::Filter(expr) => {
+            if expr.eval(row)?.truth() == Some(true) {
+                feed(rest, row, fields, sink)?;
+            }
+            Ok(())
+        }
         Stage::Pick(columns) => {
             let pick = |at: &usize| row.get(*at).map_or(Val::Null, Val::borrow);
-            feed(rest, &columns.iter().map(pick).collect::<Vec<_>>(), fields, cell)
+            feed(rest, &columns.iter().map(pick).collect::<Vec<_>>(), fields, sink)
         }
         Stage::Compute(exprs) => {
             let values = exprs.iter().map(|expr| expr.eval(row));
-            feed(rest, &values.collect::<Result<Vec<_>, _>>()?, fields, cell)
+            feed(rest, &values.collect::<Result<Vec<_>, _>>()?, fields, sink)
         }
-        Stage::Aggregate(expr, aggregate) => {
-            aggregate.add(&expr.eval(row)?)?;
-            Ok(false)
-        }
+        Stage::Aggregate(expr, aggregate) => aggregate.add(&expr.eval(row)?),
     }
+}
+
+fn put_columns(fields: &[Description], sink: &mut impl Sink) -> Result<(), SessionError> {
+    sink.columns(&fields.iter().map(Description::column).collect::<Vec<_>>())
 }
 
 fn put_row(
@@ -190,11 +157,11 @@ fn put_row(
     fields.iter().zip(row).try_for_each(|(field, value)| type_of(field).write(value, cell))
 }
 
-fn pick(
+fn pick<'a>(
     message: &ExecPlan,
     project: &TableProject,
     fields: &[Description],
-) -> Result<(Stage, Vec<Description>), SessionError> {
+) -> Result<(Stage<'a>, Vec<Description>), SessionError> {
     let find = |field| {
         let wanted = shape::wanted(message, field)?;
         let at = match wanted {
@@ -212,11 +179,11 @@ fn pick(
     Ok((Stage::Pick(columns), fields))
 }
 
-fn compute(
-    message: &ExecPlan,
-    project: &Project,
+fn compute<'a>(
+    message: &'a ExecPlan,
+    project: &'a Project,
     fields: &[Description],
-) -> Result<(Stage, Vec<Description>), SessionError> {
+) -> Result<(Stage<'a>, Vec<Description>), SessionError> {
     let (names, exprs) = (&project.fields, &project.exprs);
     // Without any names columns keep theirs; with some, each expression has one.
     if exprs.is_empty() || !(names.is_empty() || names.len() == exprs.len()) {

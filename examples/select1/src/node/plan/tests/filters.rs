@@ -284,7 +284,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-fn fill(db: &Arc<Pool>, data: &[Vec<Naive>]) {
+fn fill(db: &Connection, data: &[Vec<Naive>]) {
     for (id, row) in data.iter().enumerate() {
         let cells = row.iter().map(|cell| match cell {
             Null => "null".to_owned(),
@@ -292,9 +292,7 @@ fn fill(db: &Arc<Pool>, data: &[Vec<Naive>]) {
             other => other.shown().trim_end_matches(['m', 'u']).to_owned(),
         });
         let cells = cells.collect::<Vec<_>>().join(", ");
-        connection(db)
-            .execute(&format!("insert into t values ({cells}, {id})"), [])
-            .expect("a row");
+        db.execute(&format!("insert into t values ({cells}, {id})"), []).expect("a row");
     }
 }
 
@@ -317,7 +315,7 @@ proptest! {
     }
 }
 
-fn check(db: &Arc<Pool>, data: &[Vec<Naive>], tree: &Tree) -> Result<(), TestCaseError> {
+fn check(db: &Connection, data: &[Vec<Naive>], tree: &Tree) -> Result<(), TestCaseError> {
     let expected: Result<Vec<Naive>, Fail> = data.iter().map(|row| tree.eval(row)).collect();
     let project = run(db, scan("t").project([(text("r"), tree.expr())]), Vec::new());
     let filter = run(db, scan("t").filter(tree.expr()).table_project([text("id")]), Vec::new());
