@@ -256,12 +256,14 @@ impl<S: Service> Session<S> {
     ) -> StepResult {
         if let Some(outcome) = deferral.take_outcome() {
             self.shared.note_outcome_taken();
-            if matches!(outcome, Outcome::Fed(..)) {
-                // The feed is foreign code and may wait, and no other worker knows of held replies.
-                out.flush();
-            }
             return match fatal {
-                None => self.apply(body, out, outcome),
+                None => {
+                    if matches!(outcome, Outcome::Fed(..)) {
+                        // The feed is foreign code and may wait. No other worker knows of held replies.
+                        out.flush();
+                    }
+                    self.apply(body, out, outcome)
+                }
                 Some(fatal) => self.apply_and_end(body, out, outcome, fatal),
             };
         }
@@ -277,22 +279,23 @@ impl<S: Service> Session<S> {
 
     /// Continues after a handler, or [`Deferred::finish`](super::Deferred::finish), has returned.
     fn apply(&self, body: &mut Body<S::Session>, out: &Output, outcome: Outcome) -> StepResult {
-        body.unfinished = match outcome {
-            Outcome::Ended(result) => return self.ended(body, out, result),
+        if matches!(outcome, Outcome::Fed(..) | Outcome::Deferred(..)) {
+            // The request may hold locks before it has ended.
+            self.look_at_transaction(body);
+        }
+        match outcome {
+            Outcome::Ended(result) => self.ended(body, out, result),
             Outcome::Failed(mut state, error) => {
                 let result = state.finish(out, Err(error));
-                return self.ended(body, out, result);
+                self.ended(body, out, result)
             }
-            Outcome::Fed(state, blocked) => {
-                self.look_at_transaction(body);
-                // The first rows leave together with the columns, as those of a handler do.
-                return self.pull(body, out, state, blocked);
+            // The first rows leave together with the columns, as those of a handler do.
+            Outcome::Fed(state, blocked) => self.pull(body, out, state, blocked),
+            Outcome::Deferred(again, fatal) => {
+                body.unfinished = Unfinished::Deferred(again, fatal);
+                StepResult::Continue
             }
-            Outcome::Deferred(again, fatal) => Unfinished::Deferred(again, fatal),
-        };
-        // The request may hold locks before it has ended.
-        self.look_at_transaction(body);
-        StepResult::Continue
+        }
     }
 
     /// Like [`apply`](Self::apply), after a handler that has deferred the answer and then failed with a
