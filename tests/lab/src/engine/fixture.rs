@@ -135,12 +135,13 @@ impl Fixture {
     /// been added for a handler that waited for a lock of the test, and leaves when it is not needed.
     #[track_caller]
     pub fn wait_until_idle(&self, threads_before: u64) -> Snapshot {
+        let mut stats = self.stats();
         eventually(LONG, || {
-            let stats = self.stats();
+            stats = self.stats();
             let now = (stats.running_threads, stats.stalled_threads, threads(&stats));
             now == (0, 0, threads_before)
         });
-        self.stats()
+        stats
     }
 
     /// Drains the server and checks that the drain cuts no connection and leaves no thread behind. After
