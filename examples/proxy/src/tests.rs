@@ -13,11 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::client::{self, Answer, Client, Request, Session};
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 use epoll_group::pool::Limits;
 use epoll_group::{Config, Runtime};
 
 use crate::fleet::Fleet;
+use crate::nodes::Patience;
 
 /// Nothing takes so long but what hangs.
 const LONG: Duration = Duration::from_secs(60);
@@ -59,6 +61,20 @@ impl World {
         world
     }
 
+    /// So many nodes, with one session each for all clients together.
+    fn with_one_session(nodes: usize) -> Self {
+        let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
+        Self::with(|| {
+            Fleet::start_with(nodes, patience, |endpoints| endpoints).expect("they start")
+        })
+    }
+
+    /// A client whose answers wait in little memory.
+    fn client_with_small_window(&self) -> Client {
+        let options = self.fleet.options().window_bytes(64 << 10);
+        Client::new(&self.runtime.handle(), options).expect("its options are good")
+    }
+
     fn session(&self) -> Session {
         self.client.session().expect("the proxy is there")
     }
@@ -84,6 +100,18 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
     while !is() {
         assert!(Instant::now() < end, "not within {LONG:?}: {what}");
         thread::yield_now();
+    }
+}
+
+/// Length of the text in a long row.
+const LONG_ROW_BYTES: usize = 32 << 10;
+
+/// Inserts long rows with these ids. A few hundred take more bytes than wait on the way to a client.
+fn insert_long_rows(session: &mut Session, ids: impl Iterator<Item = i64>) {
+    for id in ids {
+        let insert = Request::sql("insert into sbtest1 (id, c) values (?, ?)")
+            .args([Scalar::signed(id), Scalar::string("x".repeat(LONG_ROW_BYTES), None)]);
+        session.run(insert.cached()).expect("it is inserted");
     }
 }
 

@@ -7,15 +7,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::client::{Client, Request, Session};
-use epoll_group::codec::proto::value::Scalar;
+use epoll_group::client::Session;
 use epoll_group::session::{
     self, Account, AuthError, Cancel, Login, Peer, Reply, Service, SessionError, SessionId,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
 
-use super::{LONG, World, limits, refused, rows, until};
+use super::{LONG, World, insert_long_rows, limits, refused, rows, until};
 use crate::engaged::Borrowed;
 use crate::fleet::Fleet;
 use crate::front::Front;
@@ -236,20 +235,12 @@ fn a_frozen_primary_is_given_up_and_no_change_is_made_twice() {
 /// interrupted with it. By then it works for another client.
 #[test]
 fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
-    let world = World::with(|| {
-        // One session of each node, so that the next statement gets the same one.
-        let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
-        Fleet::start_with(2, patience, |endpoints| endpoints).expect("they start")
-    });
+    // The next statement at the first node gets the same session.
+    let world = World::with_one_session(2);
     let mut other = world.session();
-    for id in 0..400 {
-        // On the second node: more than waits anywhere on the way.
-        let insert = Request::sql("insert into sbtest1 (id, c) values (?, ?)");
-        let text = Scalar::string("x".repeat(32 << 10), None);
-        other.run(insert.args([Scalar::signed(101 + 2 * id), text])).expect("it is inserted");
-    }
-    let options = world.fleet.options().window_bytes(64 << 10);
-    let client = Client::new(&world.runtime.handle(), options).expect("its options are good");
+    // On the second node.
+    insert_long_rows(&mut other, (0..400).map(|id| 101 + 2 * id));
+    let client = world.client_with_small_window();
     let mut one = client.session().expect("the proxy is there");
     let canceller = one.canceller();
     let mut all = one.execute("select id, c from sbtest1").expect("it begins");
@@ -316,10 +307,7 @@ fn requests_that_are_cancelled_before_their_turn_do_not_run() {
 /// An answer comes when its client is gone, and is given back before what the client did is cancelled.
 #[test]
 fn a_cancel_that_comes_late_does_not_interrupt_who_has_the_session_next() {
-    let world = World::with(|| {
-        let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
-        Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start")
-    });
+    let world = World::with_one_session(1);
     let mut other = world.session();
     let front = Arc::new(Front::new(1, "gone", "sbtest"));
     let ticket = front.cancels.begin();

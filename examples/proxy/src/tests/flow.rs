@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epoll_group::client::{Client, Request, Session};
+use epoll_group::client::{Request, Session};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::stats::{Counter, Snapshot};
 
-use super::{World, refused, rows, until};
+use super::{LONG_ROW_BYTES, World, insert_long_rows, refused, rows, until};
 
 #[test]
 fn what_is_pipelined_is_answered_in_order() {
@@ -36,23 +36,16 @@ fn what_is_pipelined_is_answered_in_order() {
 }
 
 const ROWS: i64 = 400;
-const ROW_BYTES: usize = 32 << 10;
 
 #[test]
 fn a_slow_reader_holds_little_and_nobody() {
     let world = World::new();
     let mut session = world.session();
-    for id in 0..ROWS {
-        // All on one node.
-        let insert = Request::sql("insert into sbtest1 (id, c) values (?, ?)")
-            .arg(Scalar::signed(100 + 2 * id))
-            .arg(Scalar::string("x".repeat(ROW_BYTES), None));
-        session.run(insert.cached()).expect("it is inserted");
-    }
+    // All on one node.
+    insert_long_rows(&mut session, (0..ROWS).map(|id| 100 + 2 * id));
     let ids: Vec<_> = (0..ROWS).map(|id| (100 + 2 * id).to_string()).collect();
     let all = format!("select id, c from sbtest1 where id in ({})", ids.join(", "));
-    let options = world.fleet.options().window_bytes(64 << 10);
-    let client = Client::new(&world.runtime.handle(), options).expect("its options are good");
+    let client = world.client_with_small_window();
     let mut slow = client.session().expect("the proxy is there");
     let mut answer = slow.execute(all).expect("it begins");
     for at in 0..3 {
@@ -65,7 +58,7 @@ fn a_slow_reader_holds_little_and_nobody() {
     }
     assert_eq!(world.fleet.in_use(), 1);
     let held = world.fleet.proxy.stats().buffered_bytes;
-    assert!(held < 4 << 20, "{held} bytes of {} wait in the proxy", ROWS as usize * ROW_BYTES);
+    assert!(held < 4 << 20, "{held} bytes of {} wait in the proxy", ROWS as usize * LONG_ROW_BYTES);
     let mut rest = 3;
     while let Some(row) = answer.next_row().expect("it comes") {
         assert_eq!(super::Value::Signed(100 + 2 * rest), row.get(0).expect("it is a number"));

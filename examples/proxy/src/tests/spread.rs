@@ -1,12 +1,10 @@
 //! Selects over all nodes. The same rows are in a table that is on one node, which says what is right.
 
-use epoll_group::client::{Client, Request};
+use epoll_group::client::{Request, Session};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 
-use super::{LONG, World, limits, refused, rows, until};
-use crate::fleet::Fleet;
-use crate::nodes::Patience;
+use super::{World, insert_long_rows, refused, rows, until};
 
 /// A proxy with rows that repeat, in the sharded table and in `settings`.
 fn filled() -> World {
@@ -33,6 +31,14 @@ fn filled() -> World {
         }
     }
     world
+}
+
+/// Rows of a select of the table on one node, and of the sharded one.
+fn both(session: &mut Session, text: &str, form: fn(Request) -> Request) -> [String; 2] {
+    ["settings", "sbtest1"].map(|table| {
+        let request = Request::sql(text.replace("{}", table));
+        rows(session, form(request))
+    })
 }
 
 fn sorted(text: &str) -> Vec<&str> {
@@ -67,10 +73,7 @@ fn selects_over_all_nodes_say_what_one_node_would() {
         "select id, group_concat(c), count(*) from {} group by id having count(*) > 0 order by id",
     ];
     for text in ordered {
-        let [expected, seen] = ["settings", "sbtest1"].map(|table| {
-            let text = text.replace("{}", table);
-            rows(&mut session, Request::sql(text))
-        });
+        let [expected, seen] = both(&mut session, text, |request| request);
         assert_eq!(seen, expected, "{text}");
     }
     let unordered = [
@@ -82,11 +85,8 @@ fn selects_over_all_nodes_say_what_one_node_would() {
         "select c from {} where k > 1000",
     ];
     for text in unordered {
-        let [expected, seen] = ["settings", "sbtest1"].map(|table| {
-            let text = text.replace("{}", table);
-            // The client may ask for its own dialect.
-            rows(&mut session, Request::sql(text).chunks().compact())
-        });
+        // The client may ask for chunks and metadata without names.
+        let [expected, seen] = both(&mut session, text, |request| request.chunks().compact());
         assert_eq!(sorted(&seen), sorted(&expected), "{text}");
     }
     assert_eq!(sorted(&rows(&mut session, "select id from sbtest1 limit 5")).len(), 6);
@@ -124,17 +124,11 @@ fn select_over_all_nodes_is_one_statement_of_its_session() {
 
 #[test]
 fn one_slow_reader_of_all_rows_holds_little() {
-    const ROW_BYTES: usize = 32 << 10;
     const ROWS: i64 = 400;
     let world = World::new();
     let mut session = world.session();
-    for id in 0..ROWS {
-        let insert = Request::sql("insert into sbtest1 (id, c) values (?, ?)")
-            .args([Scalar::signed(100 + id), Scalar::string("x".repeat(ROW_BYTES), None)]);
-        session.run(insert.cached()).expect("it is inserted");
-    }
-    let options = world.fleet.options().window_bytes(64 << 10);
-    let client = Client::new(&world.runtime.handle(), options).expect("its options are good");
+    insert_long_rows(&mut session, 100..100 + ROWS);
+    let client = world.client_with_small_window();
     for text in [
         "select id, c from sbtest1 where id >= 100 order by id",
         "select id, c, count(*) from sbtest1 where id >= 100 group by c, id order by id",
@@ -226,10 +220,7 @@ fn any_select_over_all_nodes_says_what_one_node_would_or_is_refused() {
     let (mut merged, mut refused) = (0, 0);
     for _ in 0..1000 {
         let (text, is_total) = any_select(&mut random);
-        let [expected, seen] = ["settings", "sbtest1"].map(|table| {
-            let text = text.replace("{}", table);
-            rows(&mut session, Request::sql(text))
-        });
+        let [expected, seen] = both(&mut session, &text, |request| request);
         if seen.starts_with("error 1235") {
             refused += 1;
             continue;
@@ -247,10 +238,7 @@ fn any_select_over_all_nodes_says_what_one_node_would_or_is_refused() {
 /// Two statements that each held the last session that the other waits for would wait for ever.
 #[test]
 fn many_selects_over_all_nodes_share_one_session_of_each() {
-    let world = World::with(|| {
-        let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
-        Fleet::start_with(2, patience, |endpoints| endpoints).expect("they start")
-    });
+    let world = World::with_one_session(2);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
