@@ -28,7 +28,7 @@ pub enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// Digits that a decimal average has behind those of its column, as in MySQL.
+/// Digits behind the point that a decimal average has beyond those of the sum, as in MySQL.
 const MORE_DIGITS: u8 = 4;
 
 /// Checks that values of this column can be compared. Texts can if `texts_by_bytes`.
@@ -135,7 +135,7 @@ impl Cell {
         sum.ok_or_else(|| out_of_range("sum"))
     }
 
-    /// The one of two that is `wanted` beside the other. NULL is nothing.
+    /// The least (`Less`) or greatest (`Greater`) of two values. NULL is nothing.
     pub fn chosen(self, other: Self, wanted: Ordering) -> Result<Self, SessionError> {
         match (&self, &other) {
             (_, Self::Null) => Ok(self),

@@ -170,7 +170,7 @@ pub struct Limit {
 
 /// Rows of a merged result that the client gets: so many, behind the first `skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct RowRange {
     pub skip: u64,
     pub rows: u64,
 }
@@ -202,15 +202,15 @@ pub enum What {
 
 impl Merge {
     /// The rows that the client wants.
-    pub fn range<S: Scalars + ?Sized>(&self, arguments: &S) -> Result<Range, SessionError> {
+    pub fn range<S: Scalars + ?Sized>(&self, arguments: &S) -> Result<RowRange, SessionError> {
         let Some(Limit { rows, skip }) = self.limit else {
-            return Ok(Range { skip: 0, rows: u64::MAX });
+            return Ok(RowRange { skip: 0, rows: u64::MAX });
         };
-        Ok(Range { skip: skip.number(arguments)?, rows: rows.number(arguments)? })
+        Ok(RowRange { skip: skip.number(arguments)?, rows: rows.number(arguments)? })
     }
 
     /// The text for the nodes. Each may have all the rows before the end of the range.
-    pub fn text_for_nodes(&self, range: Range) -> String {
+    pub fn text_for_nodes(&self, range: RowRange) -> String {
         match self.limit {
             None => self.text.clone(),
             Some(limit) if limit.marks() > 0 => format!("{} limit ?", self.text),
@@ -219,7 +219,7 @@ impl Merge {
     }
 
     /// Replaces the arguments of LIMIT, which are the last ones, by that of the text for the nodes.
-    pub fn limit_arguments(&self, range: Range, arguments: &mut Vec<Any>) {
+    pub fn limit_arguments(&self, range: RowRange, arguments: &mut Vec<Any>) {
         let marks = self.limit.map_or(0, Limit::marks);
         if marks > 0 {
             arguments.truncate(arguments.len().saturating_sub(marks));
@@ -228,7 +228,7 @@ impl Merge {
     }
 }
 
-impl Range {
+impl RowRange {
     /// Number of rows before the end. Data nodes take no greater one.
     const fn end(self) -> u64 {
         let end = self.skip.saturating_add(self.rows);

@@ -13,14 +13,14 @@ use crate::cancel::Ticket;
 use crate::front::{Front, Place};
 use crate::nodes::{Lease, Nodes};
 use crate::refuse::of_node;
-use crate::route::{Effect, Merge, Range};
+use crate::route::{Effect, Merge, RowRange};
 use crate::spread::Spread;
 use crate::turn::{Turn, Work};
 
 /// Answers of the nodes so far.
 struct Gathering {
     lent: Lent,
-    merge: Option<(Arc<Merge>, Range)>,
+    merge: Option<(Arc<Merge>, RowRange)>,
     came: Vec<Option<Result<Answer, SessionError>>>,
     missing: usize,
     deferred: Deferred,
@@ -28,7 +28,7 @@ struct Gathering {
 
 /// Sessions of data nodes in which a statement runs. Each goes back when its answer has ended.
 pub struct Lent {
-    pub nodes: Arc<Nodes>,
+    nodes: Arc<Nodes>,
     front: Arc<Front>,
     ticket: Ticket,
     /// Sessions go back to the client, which has left others waiting.

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use epoll_group::client::{Answer, Piece, Summary};
@@ -20,14 +21,14 @@ use epoll_group::codec::frame::{Dialect, HEADER_BYTES};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ServerKind, ServerMessage};
 use epoll_group::codec::proto::resultset::{ColumnMetaData, OriginalType};
-use epoll_group::codec::row::{Row, RowReader};
+use epoll_group::codec::row::{self, Row, RowReader};
 use epoll_group::session::{Relay, Relayed, SessionError, Wake};
 
 use crate::ask::is_said;
 use crate::cell::{Cell, check_order};
 use crate::passage::ending;
 use crate::refuse::{of_node, unroutable};
-use crate::route::{Combine, Merge, Place, Range};
+use crate::route::{Combine, Merge, Place, RowRange};
 use crate::scatter::Lent;
 
 /// The answers of several nodes as one.
@@ -36,7 +37,7 @@ pub struct Spread {
     streams: Vec<Stream>,
     lent: Lent,
     merge: Arc<Merge>,
-    range: Range,
+    range: RowRange,
     /// Known when each node has sent its columns.
     layout: Option<Layout>,
     /// Number of columns that were passed on.
@@ -74,7 +75,7 @@ struct Group {
     keys: Vec<Cell>,
     /// The first of its rows.
     row: Vec<u8>,
-    /// Values of all columns, those of keys apart.
+    /// Values of all columns; NULL for those of keys and averages, which are not read.
     values: Vec<Cell>,
 }
 
@@ -85,14 +86,14 @@ enum Step {
     End,
 }
 
-/// Number of rows that are skipped in one call, and of rows of a node that are thrown away at the end.
+/// Number of rows that one call skips, and that it drops of each node at the end.
 const ROWS_A_CALL: usize = 256;
 
 /// Number of warnings that are passed on, of all nodes together.
 const MOST_WARNINGS: usize = 64;
 
 impl Spread {
-    pub fn new(answers: Vec<Answer>, merge: Arc<Merge>, range: Range, lent: Lent) -> Self {
+    pub fn new(answers: Vec<Answer>, merge: Arc<Merge>, range: RowRange, lent: Lent) -> Self {
         let stream = |answer| Stream {
             answer: Some(answer),
             columns: Vec::new(),
@@ -129,7 +130,7 @@ impl Spread {
         }
         for _ in 0..ROWS_A_CALL {
             if self.range.rows == 0 {
-                self.finish();
+                self.finish(wake);
                 return Ok(Step::End);
             }
             let step = match &self.merge.combine {
@@ -158,6 +159,18 @@ impl Spread {
             is_full &= self.pull(at, wake)?;
         }
         Ok(is_full)
+    }
+
+    /// Reads until one node has a row here. The other result is false if a node is still to send it.
+    fn first_here(&mut self, wake: &Wake) -> Result<(bool, Option<usize>), SessionError> {
+        let mut is_full = true;
+        for at in 0..self.streams.len() {
+            is_full &= self.pull(at, wake)?;
+            if self.streams[at].row.is_some() {
+                return Ok((is_full, Some(at)));
+            }
+        }
+        Ok((is_full, None))
     }
 
     /// Reads the next row of a node, unless it is here. Returns false if it is still to come.
@@ -213,30 +226,17 @@ impl Spread {
 
     /// Passes on the least of the first rows, or any row if there is no order.
     fn next_row(&mut self, wake: &Wake) -> Result<Step, SessionError> {
-        let at = if self.merge.order.is_empty() {
-            let mut is_ended = true;
-            let mut found = None;
-            for at in 0..self.streams.len() {
-                let is_here = self.pull(at, wake)?;
-                is_ended &= is_here;
-                if self.streams[at].row.is_some() {
-                    found = Some(at);
-                    break;
-                }
-            }
-            match found {
-                None if is_ended => return Ok(Step::End),
-                None => return Ok(Step::Later),
-                Some(at) => at,
-            }
+        let (is_full, found) = if self.merge.order.is_empty() {
+            self.first_here(wake)?
+        } else if self.fill(wake)? {
+            (true, self.least()?)
         } else {
-            if !self.fill(wake)? {
-                return Ok(Step::Later);
-            }
-            match self.least()? {
-                None => return Ok(Step::End),
-                Some(at) => at,
-            }
+            (false, None)
+        };
+        let at = match found {
+            Some(at) => at,
+            None if is_full => return Ok(Step::End),
+            None => return Ok(Step::Later),
         };
         self.body = self.streams[at].row.take().unwrap_or_default();
         if self.merge.hidden > 0 {
@@ -381,24 +381,13 @@ impl Spread {
 
     /// Ends before the nodes do: the client has all that it wanted. An answer that is there to its end
     /// gives its session back. Others are given up.
-    fn finish(&mut self) {
-        for (at, stream) in self.streams.iter_mut().enumerate() {
+    fn finish(&mut self, wake: &Wake) {
+        for at in 0..self.streams.len() {
             for _ in 0..ROWS_A_CALL {
-                match stream.answer.as_mut().map(Answer::try_frame) {
-                    Some(Ok(Piece::Frame(..))) => {}
-                    Some(Ok(Piece::End)) => {
-                        let ended = stream.answer.take();
-                        ended.iter().for_each(|answer| add(&mut self.summary, answer.summary()));
-                        self.lent.back(at);
-                        break;
-                    }
-                    Some(Err(error)) => {
-                        if !is_said(&error) {
-                            self.lent.discard(at);
-                        }
-                        break;
-                    }
-                    Some(Ok(Piece::Later)) | None => break,
+                self.streams[at].row = None;
+                let is_here = self.pull(at, wake);
+                if !matches!(is_here, Ok(true)) || self.streams[at].answer.is_none() {
+                    break;
                 }
             }
         }
@@ -408,11 +397,7 @@ impl Spread {
 impl Stream {
     /// Reads the values that the row is ordered by. A row that should have come before the one
     /// before it is an error: the node has another order than the proxy.
-    fn read_keys(
-        &mut self,
-        layout: &Layout,
-        node: impl std::fmt::Display,
-    ) -> Result<(), SessionError> {
+    fn read_keys(&mut self, layout: &Layout, node: impl Display) -> Result<(), SessionError> {
         let Some(body) = self.row.as_ref().filter(|_| !layout.order.is_empty()) else {
             return Ok(());
         };
@@ -443,11 +428,11 @@ impl Layout {
             return Err(different("answered with other columns"));
         }
         let mut layout = Self { columns: Vec::new(), visible: Vec::new(), order: Vec::new() };
+        let (with_rows, without): (Vec<_>, Vec<_>) =
+            streams.iter().partition(|stream| stream.row.is_some());
         for number in 0..count {
             let mut chosen: Option<(ColumnMetaData, &Vec<u8>)> = None;
-            let (with_rows, without): (Vec<_>, Vec<_>) =
-                streams.iter().partition(|stream| stream.row.is_some());
-            for stream in with_rows.into_iter().chain(without) {
+            for stream in with_rows.iter().chain(&without) {
                 let frame = &stream.columns[number];
                 let column = column(frame)?;
                 // A node may know the type of an expression only from a value, so not without rows.
@@ -481,8 +466,7 @@ impl Layout {
             .filter(|(_, combine)| matches!(combine, Combine::Least | Combine::Greatest))
             .map(|(at, _)| at);
         // Without rows the type of an expression may be unknown, and there is nothing to compare.
-        let has_rows = streams.iter().any(|stream| stream.row.is_some());
-        for at in ordered.chain(chosen).filter(|_| has_rows) {
+        for at in ordered.chain(chosen).filter(|_| !with_rows.is_empty()) {
             let column = layout.columns.get(at);
             let column = column.ok_or_else(|| different("answered with other columns"))?;
             check_order(column, merge.texts_by_bytes)?;
@@ -520,11 +504,11 @@ fn read<'a>(
     Ok(row)
 }
 
-fn cell<'a>(row: &Row<'a>, at: usize) -> Result<epoll_group::codec::row::Cell<'a>, SessionError> {
+fn cell<'a>(row: &Row<'a>, at: usize) -> Result<row::Cell<'a>, SessionError> {
     row.cell(at).map_err(malformed)
 }
 
-fn malformed(error: impl std::fmt::Display) -> SessionError {
+fn malformed(error: impl Display) -> SessionError {
     SessionError::new(2027, b"HY000", format!("a data node sent a malformed answer: {error}"))
 }
 

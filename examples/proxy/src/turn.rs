@@ -17,7 +17,7 @@ use crate::local;
 use crate::nodes::Nodes;
 use crate::passage::Passage;
 use crate::refuse::{no_savepoint, second_node, unroutable};
-use crate::route::{Effect, Merge, Own, Range};
+use crate::route::{Effect, Merge, Own, RowRange};
 use crate::scatter;
 
 /// One request of a client.
@@ -43,7 +43,7 @@ pub enum Work {
     /// These nodes do it, and their answers become one. A definition has no rows to merge.
     Gather {
         nodes: Vec<usize>,
-        merge: Option<(Arc<Merge>, Range)>,
+        merge: Option<(Arc<Merge>, RowRange)>,
     },
     Own(Own),
 }
@@ -176,7 +176,7 @@ impl Turn {
         }
     }
 
-    fn gather(mut self, nodes: Vec<usize>, merge: Option<(Arc<Merge>, Range)>) {
+    fn gather(mut self, nodes: Vec<usize>, merge: Option<(Arc<Merge>, RowRange)>) {
         let mut state = self.front.state();
         if state.is_in_transaction() || merge.is_some() && state.manual_commit {
             let lost = state.transaction.as_ref().and_then(|transaction| transaction.lost.clone());

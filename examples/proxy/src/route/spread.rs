@@ -18,8 +18,8 @@
 use std::ops::Range;
 
 use sqlparser::ast::{
-    Distinct, DuplicateTreatment, Expr, Function, FunctionArguments, GroupByExpr, Ident,
-    OrderByExpr, OrderByKind, OrderBySort, Query, Select, SelectItem, SelectModifiers, TableFactor,
+    Distinct, DuplicateTreatment, Expr, Function, FunctionArguments, GroupByExpr, OrderByExpr,
+    OrderByKind, OrderBySort, Query, Select, SelectItem, SelectModifiers, TableFactor,
     UnaryOperator, Value,
 };
 use sqlparser::keywords::Keyword;
@@ -356,7 +356,7 @@ impl Clauses {
     }
 }
 
-/// How the answers of several nodes to this select become one.
+/// Returns the rule by which the answers of several nodes to this select become one.
 pub(super) fn merge(
     query: &Query,
     select: &Select,
@@ -444,7 +444,7 @@ pub(super) fn merge(
     })
 }
 
-/// How one column of several rows becomes one value.
+/// Rule for one column of a group, before the places of hidden columns are known.
 enum Folded {
     Plain(Combine),
     Average { sum: Column, count: Column },
@@ -455,7 +455,7 @@ impl Rewrite<'_> {
     fn ordinal(&self, expr: &Expr) -> Option<&Expr> {
         let at = ordinal_of(expr)?.checked_sub(1)?;
         match self.items.get(at)? {
-            _ if (0..at).any(|at| self.is_wildcard(at)) => None,
+            _ if self.is_behind_wildcard(at) => None,
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
             _ => None,
         }
@@ -474,19 +474,47 @@ impl Rewrite<'_> {
     }
 
     /// Item with this alias.
-    fn aliased(&self, expr: &Expr) -> Option<usize> {
-        let Expr::Identifier(name) = expr else { return None };
-        self.items.iter().position(|item| {
-            alias(item).is_some_and(|alias| alias.value.eq_ignore_ascii_case(&name.value))
+    fn aliased(&self, name: &str) -> Option<usize> {
+        self.items.iter().position(|item| match item {
+            SelectItem::ExprWithAlias { alias, .. } => alias.value.eq_ignore_ascii_case(name),
+            _ => false,
         })
+    }
+
+    /// Item whose alias is this expression.
+    fn named_by(&self, expr: &Expr) -> Option<usize> {
+        let Expr::Identifier(name) = expr else { return None };
+        self.aliased(&name.value)
+    }
+
+    /// Item with these tokens.
+    fn item_like(&self, tokens: &Range<usize>) -> Option<usize> {
+        (0..self.items.len()).find(|at| self.source.is_same(&self.item(*at), tokens))
+    }
+
+    /// Item with this number, from 1.
+    fn numbered(&self, number: usize) -> Option<usize> {
+        number.checked_sub(1).filter(|at| *at < self.items.len())
+    }
+
+    /// Refuses an argument in tokens that the text for the nodes repeats.
+    fn check_repeatable(&self, tokens: &Range<usize>) -> Result<(), Reason> {
+        if self.source.marks(tokens.clone()) == 0 {
+            return Ok(());
+        }
+        Err(format!("the argument in {} would be needed twice", self.source.text(tokens)))
     }
 
     fn is_wildcard(&self, at: usize) -> bool {
         matches!(self.items[at], SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
     }
 
+    fn is_behind_wildcard(&self, at: usize) -> bool {
+        (0..at).any(|at| self.is_wildcard(at))
+    }
+
     fn has_wildcard(&self) -> bool {
-        (0..self.items.len()).any(|at| self.is_wildcard(at))
+        self.is_behind_wildcard(self.items.len())
     }
 
     fn has_aggregates(&self) -> bool {
@@ -511,7 +539,7 @@ impl Rewrite<'_> {
     /// Refuses an alias in GROUP BY: a column of this name would win.
     fn check_aliases_in_groups(&self) -> Result<(), Reason> {
         for (group, tokens) in self.groups.iter().zip(&self.clauses.groups) {
-            if let Some(at) = self.aliased(group)
+            if let Some(at) = self.named_by(group)
                 && !self.source.is_same(&self.item(at), tokens)
             {
                 let name = self.source.text(tokens);
@@ -544,18 +572,12 @@ impl Rewrite<'_> {
     fn item_of_order(&self, at: usize) -> Result<Option<usize>, Reason> {
         let (expr, tokens) = (&self.orders[at].expr, self.order(at));
         if let Some(number) = ordinal_of(expr) {
-            let item = number.checked_sub(1).filter(|at| *at < self.items.len());
-            let item = item.filter(|_| !self.has_wildcard());
+            let item = self.numbered(number).filter(|_| !self.has_wildcard());
             return item.map(Some).ok_or_else(|| format!("ORDER BY {number} is no known column"));
         }
-        let same = || {
-            let is_same = |at: &usize| self.source.is_same(&self.item(*at), &tokens);
-            (0..self.items.len()).find(is_same)
-        };
-        let item = self.aliased(expr).or_else(same);
+        let item = self.named_by(expr).or_else(|| self.item_like(&tokens));
         let is_between = |at: usize| {
-            (0..at).any(|at| self.is_wildcard(at))
-                && (at..self.items.len()).any(|at| self.is_wildcard(at))
+            self.is_behind_wildcard(at) && (at..self.items.len()).any(|at| self.is_wildcard(at))
         };
         if item.is_some_and(is_between) {
             return Err("ORDER BY names a column between two `*`".to_owned());
@@ -587,16 +609,10 @@ impl Rewrite<'_> {
 
     /// A hidden column with the value of these tokens.
     fn hide_tokens(&mut self, tokens: &Range<usize>) -> Result<Column, Reason> {
+        self.check_repeatable(tokens)?;
         let text = self.source.text(tokens);
-        if self.source.marks(tokens.clone()) > 0 {
-            return Err(format!("the argument in {text} would be needed twice"));
-        }
-        let is_alias = |name: &str| {
-            let aliases = self.items.iter().filter_map(alias);
-            aliases.into_iter().any(|alias| alias.value.eq_ignore_ascii_case(name))
-        };
-        let mut words = self.source.tokens[tokens.clone()].iter();
-        if words.any(|piece| matches!(&piece.token, Token::Word(word) if is_alias(&word.value))) {
+        let is_alias = |piece: &Piece| matches!(&piece.token, Token::Word(word) if self.aliased(&word.value).is_some());
+        if self.source.tokens[tokens.clone()].iter().any(is_alias) {
             return Err(format!("{text} names an alias, or a column that is called like one"));
         }
         Ok(self.hide(text))
@@ -669,13 +685,11 @@ impl Rewrite<'_> {
         for (group, tokens) in self.groups.iter().zip(self.clauses.groups.clone()) {
             let item = match ordinal_of(group) {
                 Some(number) => {
-                    let at = number.checked_sub(1).filter(|at| *at < self.items.len());
+                    let at = self.numbered(number);
                     let at = at.filter(|at| aggregate(&self.items[*at]).is_none());
                     Some(at.ok_or_else(|| format!("GROUP BY {number} is no known column"))?)
                 }
-                None => {
-                    (0..self.items.len()).find(|at| self.source.is_same(&self.item(*at), &tokens))
-                }
+                None => self.item_like(&tokens),
             };
             keys.push(match item {
                 Some(item) => Column::Item(item),
@@ -685,7 +699,7 @@ impl Rewrite<'_> {
         Ok(keys)
     }
 
-    /// How the values of an item become one.
+    /// The rule for the values of an item.
     fn folded(&mut self, at: usize, keys: &[Column]) -> Result<Folded, Reason> {
         let tokens = self.item(at);
         let is_key = keys.contains(&Column::Item(at))
@@ -698,12 +712,9 @@ impl Rewrite<'_> {
             Some(Aggregate::Least) => Folded::Plain(Combine::Least),
             Some(Aggregate::Greatest) => Folded::Plain(Combine::Greatest),
             Some(Aggregate::Average) => {
+                self.check_repeatable(&tokens)?;
                 // Without the name and both parentheses.
-                let argument = tokens.start + 2..tokens.end - 1;
-                let text = self.source.text(&argument);
-                if self.source.marks(argument) > 0 {
-                    return Err(format!("the argument in avg({text}) would be needed twice"));
-                }
+                let text = self.source.text(&(tokens.start + 2..tokens.end - 1));
                 let sum = self.hide(format!("sum({text})"));
                 Folded::Average { sum, count: self.hide(format!("count({text})")) }
             }
@@ -718,7 +729,7 @@ impl Rewrite<'_> {
     fn place(&self, column: Column) -> Place {
         match column {
             Column::Hidden(at) => Place::FromEnd(self.hidden.len() - at),
-            Column::Item(at) if (0..at).any(|at| self.is_wildcard(at)) => {
+            Column::Item(at) if self.is_behind_wildcard(at) => {
                 Place::FromEnd(self.hidden.len() + self.items.len() - at)
             }
             Column::Item(at) => Place::FromStart(at),
@@ -806,13 +817,6 @@ fn aggregate(item: &SelectItem) -> Option<Aggregate> {
         "avg" if is_plain => Some(Aggregate::Average),
         "min" if is_plain || is_distinct => Some(Aggregate::Least),
         "max" if is_plain || is_distinct => Some(Aggregate::Greatest),
-        _ => None,
-    }
-}
-
-fn alias(item: &SelectItem) -> Option<&Ident> {
-    match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(alias),
         _ => None,
     }
 }
