@@ -33,6 +33,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use epoll_group::Config;
 use epoll_group::pool::Limits;
 use serde::Deserialize;
 
@@ -172,14 +173,19 @@ impl File {
     }
 
     /// The tunables of the runtime.
-    pub fn runtime(&self) -> Result<epoll_group::Config, ConfigError> {
-        let mut config = epoll_group::Config::default();
+    pub fn runtime(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
         for (name, value) in &self.runtime {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let set = config.set(name, &text);
             config = set.map_err(|error| ConfigError(format!("[runtime] {error}")))?;
         }
         config.validate().map_err(|error| ConfigError(format!("[runtime] {error}")))?;
+        if config.get("galaxy_protocol") != Config::default().get("galaxy_protocol") {
+            let text = "[runtime] galaxy_protocol is on, but the proxy passes frames on as its nodes \
+                        send them, and it asks nodes in the other dialect";
+            return Err(ConfigError(text.to_owned()));
+        }
         Ok(config)
     }
 
@@ -273,6 +279,7 @@ mod tests {
             ("[tables]\nt = \"id\"\nT = \"id\"", "is there twice"),
             ("[tables]\nt = { column = \"id\" }", "a table is sharded"),
             ("text_order = \"ci\"\n[tables]", "unknown variant `ci`"),
+            ("[tables]\n[runtime]\ngalaxy_protocol = true", "galaxy_protocol is on"),
         ] {
             let error = parsed(wrong).expect_err(wrong);
             assert!(error.contains(reason), "{wrong}: {error}");

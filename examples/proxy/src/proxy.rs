@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use epoll_group::client;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::proto::plan::ExecPlan;
+use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::tso::Operation;
-use epoll_group::codec::proto::value::{Any, AnyType, ScalarType};
+use epoll_group::codec::proto::value::{Any, AnyType};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Plan, Reply, Request, Savepoint, SavepointAction,
     Service, SessionError, SessionId, Sql,
@@ -118,12 +119,7 @@ impl Proxy {
     fn plan(&self, plan: &Plan<'_>) -> Result<(Work, client::Request), SessionError> {
         let catalogue = self.statements.catalogue();
         let node = route::of_plan(plan.plan(), plan.message(), catalogue, self.nodes.len())?;
-        let message = ExecPlan {
-            plan: Some(plan.plan().clone()),
-            plan_digest: None,
-            reset_error: Some(true),
-            ..plan.message().clone()
-        };
+        let message = plan_passed_on(plan.message(), plan.plan(), plan.audit());
         let work = Work::Forward { node, effect: Effect::Read };
         Ok((work, client::Request::exec_plan(message).cached()))
     }
@@ -174,21 +170,39 @@ fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
         use_cts_transaction: message.use_cts_transaction,
         feed_back: message.feed_back,
         capabilities: message.capabilities,
+        mark_distributed: message.mark_distributed,
+        query_via_flashback_area: message.query_via_flashback_area,
         ..StmtExecute::default()
     }
 }
 
-/// Refuses names among the arguments. A name would become part of the text, which the router has read
-/// without it.
+/// The same for a plan. The plan and its text for the audit log may come from the cache.
+fn plan_passed_on(message: &ExecPlan, plan: &AnyPlan, audit: &[u8]) -> ExecPlan {
+    ExecPlan {
+        plan: Some(plan.clone()),
+        plan_digest: None,
+        audit_str: Some(audit.to_vec()).filter(|text| !text.is_empty()),
+        reset_error: Some(true),
+        ..message.clone()
+    }
+}
+
+/// Refuses arguments that are no values. A name or a raw text would become part of the text, which the
+/// router has read without it.
 fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
-    let is_name = |argument: &Any| {
-        argument.r#type != AnyType::Scalar
-            || argument.scalar.as_ref().is_none_or(|scalar| {
-                matches!(scalar.r#type, ScalarType::VIdentifier | ScalarType::VPlaceholder)
-            })
-    };
-    if message.args.iter().any(is_name) {
-        return Err(wrong_arguments("a name is no value"));
+    for (number, argument) in message.args.iter().enumerate() {
+        let scalar = argument.scalar.as_ref().filter(|_| argument.r#type == AnyType::Scalar);
+        let Some(scalar) = scalar else {
+            return Err(wrong_arguments(format_args!("argument {number} is no scalar")));
+        };
+        let what = match scalar.value() {
+            Err(error) => error.to_string(),
+            Ok(ScalarValue::Identifier(_)) => "a name is no value".to_owned(),
+            Ok(ScalarValue::RawString(_)) => "a part of the text is no value".to_owned(),
+            Ok(ScalarValue::Placeholder(_)) => "a placeholder is no value".to_owned(),
+            Ok(_) => continue,
+        };
+        return Err(wrong_arguments(format_args!("argument {number}: {what}")));
     }
     Ok(())
 }
@@ -269,5 +283,83 @@ impl Service for Proxy {
         let version = node.version();
         let first = node.endpoint(version).client.timestamps(count);
         first.map_err(|error| of_node(node.at(version), &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epoll_group::codec::proto::value::{Scalar, ScalarType};
+
+    #[test]
+    fn a_node_gets_the_fields_of_a_statement_but_those_that_the_proxy_decides() {
+        let message = StmtExecute {
+            stmt: None,
+            args: vec![Scalar::signed(7).into()],
+            namespace: Some("sql".into()),
+            compact_metadata: Some(true),
+            schema_name: Some("sbtest".into()),
+            session_variables: Vec::new(),
+            encoding: Some("utf8".into()),
+            token: Some(1),
+            reset_error: Some(false),
+            snapshot_seq: Some(2),
+            commit_seq: Some(3),
+            stmt_digest: Some(b"digest".to_vec()),
+            hint: Some(b"/* hint */".to_vec()),
+            chunk_result: Some(true),
+            use_cts_transaction: Some(true),
+            feed_back: Some(true),
+            capabilities: Some(4),
+            mark_distributed: Some(true),
+            query_via_flashback_area: Some(true),
+        };
+        let decided = StmtExecute {
+            stmt: Some(b"select ?".to_vec()),
+            namespace: None,
+            schema_name: None,
+            encoding: None,
+            token: None,
+            reset_error: Some(true),
+            stmt_digest: None,
+            ..message.clone()
+        };
+        assert_eq!(passed_on(&message, b"select ?"), decided);
+    }
+
+    #[test]
+    fn a_node_gets_the_audit_text_of_a_cached_plan() {
+        let plan = AnyPlan::default();
+        let message = ExecPlan { plan_digest: Some(b"digest".to_vec()), ..ExecPlan::default() };
+        let asked = plan_passed_on(&message, &plan, b"scan t");
+        assert_eq!(asked.audit_str.as_deref(), Some(&b"scan t"[..]));
+        assert_eq!((asked.plan, asked.plan_digest), (Some(plan), None));
+    }
+
+    #[test]
+    fn arguments_are_values() {
+        let check = |argument: Any| {
+            let args = vec![Scalar::signed(1).into(), argument];
+            check_arguments(&StmtExecute { args, ..StmtExecute::default() })
+        };
+        assert!(check(Scalar::string("a", None).into()).is_ok());
+        assert!(check(Scalar::null().into()).is_ok());
+        let galaxy = Scalar {
+            v_identifier_galaxy: Scalar::identifier("a").v_identifier,
+            ..Scalar::default()
+        };
+        let galaxy = Scalar { r#type: ScalarType::VIdentifierGalaxy, ..galaxy };
+        for no_value in [
+            Scalar::identifier("a").into(),
+            galaxy.into(),
+            Scalar::raw_string("1 or 1").into(),
+            Scalar::placeholder(0).into(),
+            Scalar { v_signed_int: None, ..Scalar::signed(1) }.into(),
+            Any { r#type: AnyType::Array, ..Any::default() },
+        ] {
+            let error = check(no_value).expect_err("no value");
+            let text = String::from_utf8_lossy(error.message()).into_owned();
+            assert!(error.code() == 1210 && text.contains("argument 1"), "{text}");
+        }
     }
 }
