@@ -23,7 +23,9 @@ use std::hint::black_box;
 use std::io;
 
 use super::error::AuthError;
-use crate::codec::auth::{PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt};
+use crate::codec::auth::{
+    PROOF_BYTES, PasswordDigest, Proof, SALT_BYTES, StoredPassword, printable_salt,
+};
 use crate::codec::proto::session::AuthenticateStart;
 use crate::net::Address;
 use crate::sys::random;
@@ -46,7 +48,11 @@ pub(super) struct Handshake {
 
 enum State {
     Idle,
-    Challenged([u8; SALT_BYTES]),
+    Challenged {
+        salt: [u8; SALT_BYTES],
+        /// The user for whose digest the challenge is.
+        digest_of: Option<Box<[u8]>>,
+    },
     /// The service checks a claim.
     Verifying,
     Done,
@@ -58,7 +64,7 @@ enum State {
 #[must_use]
 pub(super) enum Step {
     /// Send this challenge.
-    SendChallenge([u8; SALT_BYTES]),
+    SendChallenge(Vec<u8>),
     /// Pass the claim to the service, then call [`Handshake::accepted`] or [`Handshake::refused`].
     Verify(Claim),
     /// Answer with the error. The client may begin again.
@@ -73,16 +79,25 @@ impl Handshake {
         Self { state: State::Idle, failures: 0, most_failures: max_login_attempts }
     }
 
-    /// Handles the start of a login. The salt is used once, see [`fresh_salt`].
+    /// Handles the start of a login. The salt is used once, see [`fresh_salt`]. `digest_of` returns
+    /// the digest of a user's password, if the server stores that.
     pub(super) fn handle_start(
         &mut self,
         start: &AuthenticateStart,
         salt: [u8; SALT_BYTES],
+        digest_of: impl FnOnce(&[u8]) -> Option<PasswordDigest>,
     ) -> Step {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle if is_known(&start.mech_name) => {
-                self.state = State::Challenged(salt);
-                Step::SendChallenge(salt)
+                let user = start.auth_data.as_deref().filter(|user| !user.is_empty());
+                let digest = user.and_then(|user| Some((user, digest_of(user)?)));
+                let challenge = match &digest {
+                    Some((_, digest)) => digest.challenge(&salt),
+                    None => salt.to_vec(),
+                };
+                let digest_of = digest.map(|(user, _)| user.into());
+                self.state = State::Challenged { salt, digest_of };
+                Step::SendChallenge(challenge)
             }
             State::Idle => self.fail(AuthError::protocol(UNKNOWN_MECHANISM)),
             other => self.out_of_order(&other),
@@ -92,7 +107,7 @@ impl Handshake {
     /// Handles the answer to the challenge.
     pub(super) fn handle_continue(&mut self, data: &[u8]) -> Step {
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Challenged(salt) => match Claim::parse(salt, data) {
+            State::Challenged { salt, digest_of } => match Claim::parse(salt, data, digest_of) {
                 Ok(claim) => {
                     self.state = State::Verifying;
                     Step::Verify(claim)
@@ -126,7 +141,7 @@ impl Handshake {
     fn out_of_order(&mut self, state: &State) -> Step {
         let error = AuthError::protocol(OUT_OF_ORDER);
         match state {
-            State::Idle | State::Challenged(_) => self.fail(error),
+            State::Idle | State::Challenged { .. } => self.fail(error),
             // A client would take an error for the answer to its claim, so the login is over.
             State::Verifying | State::Over => {
                 self.state = State::Over;
@@ -153,7 +168,7 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Idle => "Idle",
-            Self::Challenged(_) => "Challenged(..)",
+            Self::Challenged { .. } => "Challenged(..)",
             Self::Verifying => "Verifying",
             Self::Done => "Done",
             Self::Over => "Over",
@@ -186,9 +201,13 @@ enum Sent {
 }
 
 impl Claim {
-    /// Reads the answer to the challenge. A claim without a user is refused here, in the same time
-    /// as a wrong password.
-    fn parse(salt: [u8; SALT_BYTES], data: &[u8]) -> Result<Self, AuthError> {
+    /// Reads the answer to the challenge. A claim without a user, or of another user than the
+    /// challenge is for, is refused here, in the same time as a wrong password.
+    fn parse(
+        salt: [u8; SALT_BYTES],
+        data: &[u8],
+        digest_of: Option<Box<[u8]>>,
+    ) -> Result<Self, AuthError> {
         let mut parts = data.splitn(3, |&byte| byte == 0);
         let [schema, user, proof] = [(); 3].map(|()| parts.next());
         let sent = match proof {
@@ -198,7 +217,8 @@ impl Claim {
         };
         let name = |part: Option<&[u8]>| part.unwrap_or_default().into();
         let claim = Self { salt, user: name(user), schema: name(schema), sent };
-        if proof.is_none() || claim.user.is_empty() {
+        let is_other = digest_of.is_some_and(|user| user != claim.user);
+        if proof.is_none() || claim.user.is_empty() || is_other {
             claim.check(None)?;
             return Err(AuthError::denied());
         }
@@ -294,6 +314,9 @@ impl<'a> Login<'a> {
     /// client cannot find out names. Report a locked or expired account only after this has
     /// succeeded.
     ///
+    /// For an account whose password is kept as a digest it is [`PasswordDigest::stored`], and
+    /// [`Service::digest`](super::Service::digest) returns the digest.
+    ///
     /// # Errors
     ///
     /// [`AuthError::denied`]: the proof does not match the password, or the account is unknown.
@@ -320,7 +343,7 @@ pub(crate) fn attempt(
     stored: Option<&StoredPassword>,
 ) -> bool {
     let mut handshake = Handshake::new(usize::MAX);
-    let _ = handshake.handle_start(&AuthenticateStart::default(), salt);
+    let _ = handshake.handle_start(&AuthenticateStart::default(), salt, |_| None);
     let Step::Verify(claim) = handshake.handle_continue(answer) else { return false };
     match Login::new(&claim, &Address::Unix(std::path::PathBuf::new())).check(stored) {
         Ok(()) => handshake.accepted(),

@@ -78,7 +78,7 @@ impl PendingLogin {
             match message {
                 ClientMessage::AuthenticateStart(start) => {
                     let salt = fresh_salt().map_err(Close::error)?;
-                    self.handshake.handle_start(&start, salt)
+                    self.handshake.handle_start(&start, salt, |user| service.digest(user))
                 }
                 ClientMessage::AuthenticateContinue(answer) => {
                     self.handshake.handle_continue(&answer.auth_data)
@@ -101,8 +101,8 @@ impl PendingLogin {
         now: Instant,
     ) -> Result<Option<Place>, Close> {
         match step {
-            Step::SendChallenge(salt) => {
-                let challenge = AuthenticateContinue { auth_data: salt.to_vec() };
+            Step::SendChallenge(auth_data) => {
+                let challenge = AuthenticateContinue { auth_data };
                 send(answers, session, &ServerMessage::AuthenticateContinue(challenge));
             }
             Step::Verify(claim) => {

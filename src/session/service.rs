@@ -6,6 +6,7 @@ use super::error::{AuthError, SessionError};
 use super::reply::Reply;
 use super::request::Request;
 use super::session_shared::{Cancel, SessionId};
+use crate::codec::auth::PasswordDigest;
 
 /// Database, or another program that answers statements.
 ///
@@ -67,6 +68,18 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// An [`AuthError`] refuses the login. The client may try again, up to `max_login_attempts`.
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError>;
+
+    /// Returns the digest of a user's password, for accounts that are kept as SHA-256-crypt digests
+    /// (MySQL's `caching_sha2_password`). Called at the start of a login, if the client names the user
+    /// there, as newer clients do. The client then proves that it knows the digest. An older client
+    /// cannot log in to such an account.
+    ///
+    /// The answer shows to anybody whether a name has a digest, and its salt. A service that hides which
+    /// names exist returns a digest for unknown ones too, always the same for one name.
+    fn digest(&self, user: &[u8]) -> Option<PasswordDigest> {
+        let _ = user;
+        None
+    }
 
     /// Opens a session, on a worker, before its first request.
     ///

@@ -39,6 +39,22 @@ fn who_knows_the_password_comes_in() {
 }
 
 #[test]
+fn an_account_with_a_digest_admits_newer_clients_alone() {
+    let server = Fixture::start(config().max_login_attempts(10));
+    let named = |user: &str, password: &str| {
+        let mut client = server.stranger();
+        let challenge = client.challenge_for(user).expect("a challenge");
+        let outcome = client.prove(Client::proof(user, password, &challenge));
+        (challenge.len(), outcome.map_err(|failure| (failure.code, failure.text)))
+    };
+    assert_eq!(named("digest", PASSWORD), (45, Ok(())));
+    assert_eq!(named("digest", "wrong"), (45, Err(denied())));
+    assert_eq!(named("root", PASSWORD), (20, Ok(())));
+    assert_eq!(named("unknown", PASSWORD), (20, Err(denied())));
+    assert_eq!(refusal(&mut server.stranger(), "digest", PASSWORD), denied());
+}
+
+#[test]
 fn a_wrong_password_and_an_unknown_user_look_the_same() {
     let server = Fixture::start(config().max_login_attempts(10));
     let mut client = server.stranger();

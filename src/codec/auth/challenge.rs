@@ -63,14 +63,11 @@ impl<'a> Challenge<'a> {
         let Some((account_salt, b"1")) = rest.split_first_chunk::<SALT_BYTES>() else {
             return Ok(Self::Classic(data));
         };
-        let [Some(d0), Some(d1), Some(d2)] = [d0, d1, d2].map(digit) else {
-            return Err(ChallengeError::NoRounds);
-        };
+        let rounds = rounds_of([d0, d1, d2])?;
         if separator != b'$' {
             return Err(ChallengeError::NoSeparator);
         }
-        let thousands = u32::from(d0) << 8 | u32::from(d1) << 4 | u32::from(d2);
-        Ok(Self::Crypted { salt, rounds: thousands.saturating_mul(1000), account_salt })
+        Ok(Self::Crypted { salt, rounds, account_salt })
     }
 
     /// Returns the bytes to send.
@@ -84,12 +81,7 @@ impl<'a> Challenge<'a> {
             Self::Classic(data) => Ok(data.to_vec()),
             Self::Salted { salt } => Ok([&salt[..], b"0"].concat()),
             Self::Crypted { salt, rounds, account_salt } => {
-                let thousands = rounds / 1000;
-                if !(1..=MAX_THOUSANDS).contains(&thousands) || !rounds.is_multiple_of(1000) {
-                    return Err(ChallengeError::Rounds { rounds, limit: MAX_ROUNDS });
-                }
-                let [low, high, _, _] = thousands.to_le_bytes();
-                let rounds = [high & 15, low >> 4, low & 15].map(|digit| nibble(digit, LOWER));
+                let rounds = rounds_text(rounds)?;
                 Ok([&salt[..], &rounds, b"$", account_salt, b"1"].concat())
             }
         }
@@ -130,6 +122,25 @@ impl<'a> Challenge<'a> {
     }
 }
 
+/// A thousandth of the rounds, in three hexadecimal digits.
+pub(super) fn rounds_text(rounds: u32) -> Result<[u8; 3], ChallengeError> {
+    let thousands = rounds / 1000;
+    if !(1..=MAX_THOUSANDS).contains(&thousands) || !rounds.is_multiple_of(1000) {
+        return Err(ChallengeError::Rounds { rounds, limit: MAX_ROUNDS });
+    }
+    let [low, high, _, _] = thousands.to_le_bytes();
+    Ok([high & 15, low >> 4, low & 15].map(|digit| nibble(digit, LOWER)))
+}
+
+/// The rounds that such digits mean.
+pub(super) fn rounds_of(text: [u8; 3]) -> Result<u32, ChallengeError> {
+    let [Some(d0), Some(d1), Some(d2)] = text.map(digit) else {
+        return Err(ChallengeError::NoRounds);
+    };
+    let thousands = u32::from(d0) << 8 | u32::from(d1) << 4 | u32::from(d2);
+    Ok(thousands.saturating_mul(1000))
+}
+
 /// Makes a salt for a challenge out of random bytes: printable 7-bit characters without `$`.
 ///
 /// Such a salt survives software that treats it as text. It carries 6.5 random bits a byte.
@@ -168,6 +179,11 @@ pub enum ChallengeError {
         /// Greatest number of rounds allowed.
         limit: u32,
     },
+    /// The text is none of a digest: `$A$`, three digits, `$`, 20 bytes of salt, 43 characters.
+    Digest {
+        /// Its length in bytes; 70 are needed.
+        length: usize,
+    },
     /// The password is longer than [`MAX_CRYPT_PASSWORD_BYTES`]; no account of that kind has such a
     /// password.
     Password {
@@ -188,6 +204,9 @@ impl fmt::Display for ChallengeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRounds => f.write_str("rounds of the digest are no number"),
+            Self::Digest { length } => {
+                write!(f, "{length} bytes are not the 70 of a digest, $A$005$ salt digest")
+            }
             Self::NoSeparator => f.write_str("no separator before the salt of the account"),
             Self::Rounds { rounds, limit } if (1..=*limit).contains(rounds) => {
                 write!(f, "{rounds} rounds are no multiple of 1000")

@@ -1,7 +1,12 @@
 //! SHA-256-crypt without its text frame (`$5$rounds=…$salt$`), after the public description by
 //! Ulrich Drepper, "Unix crypt using SHA-256 and SHA-512", version 0.6.
 
+use std::fmt;
+
 use sha2::{Digest, Sha256};
+
+use super::challenge::{ChallengeError, SALT_BYTES, rounds_of, rounds_text};
+use super::proof::StoredPassword;
 
 /// Characters of a digest.
 const CRYPT_DIGEST_BYTES: usize = 43;
@@ -50,6 +55,89 @@ pub fn crypt_digest(password: &[u8], salt: &[u8], rounds: u32) -> Option<[u8; CR
         digest = hash.finalize().into();
     }
     Some(text(digest))
+}
+
+/// Password of an account as a SHA-256-crypt digest: MySQL's `caching_sha2_password`.
+///
+/// *Shape*: 68 bytes, `Copy`. `Debug` hides the digest.
+///
+/// # Examples
+///
+/// ```
+/// use epoll_group::codec::auth::PasswordDigest;
+///
+/// let salt = *b"0123456789abcdefghij"; // from the system's random numbers
+/// let digest = PasswordDigest::of(b"secret", salt, 5000)?;
+/// let text = digest.to_text(); // the column authentication_string of mysql.user
+/// assert!(text.starts_with(b"$A$005$0123456789abcdefghij"));
+/// assert_eq!(PasswordDigest::parse(&text)?.stored(), digest.stored());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct PasswordDigest {
+    thousands: [u8; 3],
+    salt: [u8; SALT_BYTES],
+    digest: [u8; CRYPT_DIGEST_BYTES],
+}
+
+impl PasswordDigest {
+    /// Digest of `password`, made in `rounds`. MySQL uses 5000 rounds, about a millisecond.
+    ///
+    /// # Errors
+    ///
+    /// [`ChallengeError::Rounds`]: the rounds are no multiple of 1000 in 1000..=4095000.
+    /// [`ChallengeError::Password`]: the password is too long.
+    pub fn of(
+        password: &[u8],
+        salt: [u8; SALT_BYTES],
+        rounds: u32,
+    ) -> Result<Self, ChallengeError> {
+        let thousands = rounds_text(rounds)?;
+        let digest = crypt_digest(password, &salt, rounds)
+            .ok_or(ChallengeError::Password { length: password.len() })?;
+        Ok(Self { thousands, salt, digest })
+    }
+
+    /// Reads the text that MySQL stores: `$A$`, a thousandth of the rounds in three hexadecimal
+    /// digits, `$`, 20 bytes of salt and 43 characters. An account without a password has an empty
+    /// text, which is no digest.
+    ///
+    /// # Errors
+    ///
+    /// The text has another form.
+    pub fn parse(text: &[u8]) -> Result<Self, ChallengeError> {
+        let no_digest = ChallengeError::Digest { length: text.len() };
+        let rest = text.strip_prefix(b"$A$").ok_or(no_digest)?;
+        let (thousands, rest) = rest.split_first_chunk::<3>().ok_or(no_digest)?;
+        let rest = rest.strip_prefix(b"$").ok_or(ChallengeError::NoSeparator)?;
+        let (salt, rest) = rest.split_first_chunk::<SALT_BYTES>().ok_or(no_digest)?;
+        let digest = rest.try_into().map_err(|_| no_digest)?;
+        rounds_text(rounds_of(*thousands)?)?;
+        Ok(Self { thousands: *thousands, salt: *salt, digest })
+    }
+
+    /// The text that [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_text(&self) -> Vec<u8> {
+        [b"$A$", &self.thousands[..], b"$", &self.salt, &self.digest].concat()
+    }
+
+    /// What the proof of a client is compared with. The digest takes the place of the password.
+    #[must_use]
+    pub fn stored(&self) -> StoredPassword {
+        StoredPassword::of(&self.digest)
+    }
+
+    /// Bytes of the challenge for the account.
+    pub(crate) fn challenge(&self, salt: &[u8; SALT_BYTES]) -> Vec<u8> {
+        [&salt[..], &self.thousands, b"$", &self.salt, b"1"].concat()
+    }
+}
+
+impl fmt::Debug for PasswordDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordDigest(..)")
+    }
 }
 
 fn first_digest(password: &[u8], salt: &[u8]) -> Sum {
@@ -122,8 +210,16 @@ const GROUPS: [[usize; 3]; 11] = [
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 #[cfg(test)]
+#[expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic on its own mistakes"
+)]
 mod tests {
+    use super::super::challenge::Challenge;
     use super::*;
+
+    const SALT: &[u8; SALT_BYTES] = b"0123456789abcdefghij";
 
     /// Made with `openssl passwd -5` (5000 rounds) and `crypt(3)` of glibc (the others).
     #[test]
@@ -159,6 +255,47 @@ mod tests {
         let digest = |salt: &[u8]| crypt_digest(b"secret", salt, 1000);
         assert_ne!(digest(b"0123456789abcdefghij"), digest(b"0123456789abcdefghik"));
         assert_ne!(digest(b"0123456789abcdefghij"), digest(b"0123456789abcdef"));
+    }
+
+    #[test]
+    fn a_digest_is_read_as_mysql_stores_it() {
+        let digest = PasswordDigest::of(b"secret", *SALT, 5000).expect("short enough");
+        let crypted = crypt_digest(b"secret", SALT, 5000).expect("short enough");
+        let text = [b"$A$005$", &SALT[..], &crypted].concat();
+        assert_eq!(digest.to_text(), text);
+        let read = PasswordDigest::parse(&text).expect("its own text");
+        assert_eq!(read.to_text(), text);
+        assert!(read.stored() == StoredPassword::of(&crypted));
+        let challenge = read.challenge(b"ABCDEFGHIJKLMNOPQRST");
+        let expected =
+            Challenge::Crypted { salt: b"ABCDEFGHIJKLMNOPQRST", rounds: 5000, account_salt: SALT };
+        assert_eq!(Challenge::parse(&challenge), Ok(expected));
+        assert_eq!(format!("{read:?}"), "PasswordDigest(..)");
+    }
+
+    #[test]
+    fn other_texts_are_no_digests() {
+        let text = [b"$A$005$", &SALT[..], &[b'x'; 43]].concat();
+        assert!(PasswordDigest::parse(&text).is_ok());
+        for end in 0..text.len() {
+            let error = PasswordDigest::parse(&text[..end]).expect_err("cut");
+            assert!(!error.to_string().is_empty());
+        }
+        let error = PasswordDigest::parse(b"*14E6").expect_err("another form");
+        assert_eq!(error, ChallengeError::Digest { length: 5 });
+        let with = |at: usize, byte: u8| {
+            let mut text = text.clone();
+            text[at] = byte;
+            PasswordDigest::parse(&text).expect_err("another form")
+        };
+        assert_eq!(with(1, b'B'), ChallengeError::Digest { length: 70 });
+        assert_eq!(with(4, b'x'), ChallengeError::NoRounds);
+        assert_eq!(with(6, b'/'), ChallengeError::NoSeparator);
+        assert!(matches!(with(5, b'0'), ChallengeError::Rounds { rounds: 0, .. }));
+        let long = PasswordDigest::of(&[b'x'; 257], *SALT, 5000).expect_err("too long");
+        assert_eq!(long, ChallengeError::Password { length: 257 });
+        let odd = PasswordDigest::of(b"secret", *SALT, 5001).expect_err("no multiple");
+        assert!(matches!(odd, ChallengeError::Rounds { rounds: 5001, .. }));
     }
 
     #[test]

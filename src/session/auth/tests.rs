@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::auth::Reply;
+use crate::codec::auth::{Challenge, Reply};
 
 const SALT: [u8; 20] = *b"0123456789abcdefghij";
 const OTHER_SALT: [u8; 20] = *b"ABCDEFGHIJKLMNOPQRST";
@@ -17,7 +17,7 @@ struct Server {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    Challenge([u8; 20]),
+    Challenge(Vec<u8>),
     Ok,
     Error(u32),
     Closed(u32),
@@ -61,7 +61,7 @@ impl Server {
 
     fn start_with(&mut self, mechanism: &[u8], salt: [u8; 20]) -> Answer {
         let start = AuthenticateStart { mech_name: mechanism.to_vec(), ..Default::default() };
-        let step = self.handshake.handle_start(&start, salt);
+        let step = self.handshake.handle_start(&start, salt, |_| None);
         self.answer(step)
     }
 
@@ -72,7 +72,7 @@ impl Server {
 
     /// Performs a whole login.
     fn login(&mut self, data: &[u8]) -> Answer {
-        assert_eq!(self.start(SALT), Answer::Challenge(SALT));
+        assert_eq!(self.start(SALT), Answer::Challenge(SALT.to_vec()));
         self.reply(data)
     }
 }
@@ -106,7 +106,7 @@ fn a_schema_and_upper_case_digits_are_accepted() {
     let upper = [b"shop", &data[..]].concat().to_ascii_uppercase();
     let (names, proof) = upper.split_at(upper.len() - 41);
     let data = [&names.to_ascii_lowercase(), proof].concat();
-    let claim = Claim::parse(SALT, &data).expect("well formed");
+    let claim = Claim::parse(SALT, &data, None).expect("well formed");
     assert_eq!((&*claim.schema, &*claim.user), (&b"shop"[..], &b"root"[..]));
     assert_eq!(Server::new(MOST).login(&data), Answer::Ok);
 }
@@ -155,7 +155,7 @@ fn a_challenge_serves_for_one_proof() {
     let good = reply(b"root", b"secret");
     assert_eq!(server.login(&reply(b"root", b"wrong")), DENIED);
     assert_eq!(server.reply(&good), PROTOCOL, "the challenge is used up");
-    assert_eq!(server.start(OTHER_SALT), Answer::Challenge(OTHER_SALT));
+    assert_eq!(server.start(OTHER_SALT), Answer::Challenge(OTHER_SALT.to_vec()));
     assert_eq!(server.reply(&good), DENIED, "recorded with another challenge");
     assert_eq!(server.login(&good), Answer::Ok);
 }
@@ -165,7 +165,7 @@ fn what_is_out_of_order_is_an_error_and_spoils_the_challenge() {
     let mut server = Server::new(usize::MAX);
     let good = reply(b"root", b"secret");
     assert_eq!(server.reply(&good), PROTOCOL);
-    assert_eq!(server.start(SALT), Answer::Challenge(SALT));
+    assert_eq!(server.start(SALT), Answer::Challenge(SALT.to_vec()));
     assert_eq!(server.start(OTHER_SALT), PROTOCOL);
     assert_eq!(server.reply(&good), PROTOCOL);
     assert_eq!(server.login(&good), Answer::Ok);
@@ -175,22 +175,51 @@ fn what_is_out_of_order_is_an_error_and_spoils_the_challenge() {
 }
 
 #[test]
+fn a_digest_takes_the_place_of_the_password_for_the_user_that_is_named_first() {
+    let digest = PasswordDigest::of(b"secret", OTHER_SALT, 5000).expect("short enough");
+    let stored = digest.stored();
+    // What the client is asked for, and whom it then says it is.
+    let login = |named: &[u8], user: &[u8], password: &[u8]| {
+        let mut handshake = Handshake::new(MOST);
+        let start =
+            AuthenticateStart { auth_data: Some(named.to_vec()), ..AuthenticateStart::default() };
+        let step = handshake.handle_start(&start, SALT, |user| (user == b"new").then_some(digest));
+        let Step::SendChallenge(challenge) = step else { panic!("{step:?}") };
+        let challenge = Challenge::parse(&challenge).expect("well formed");
+        let proof = challenge.prove(password, 5000).expect("few rounds");
+        let data = Reply::new(user, proof).encode().expect("no 00 in it");
+        let crypted = matches!(challenge, Challenge::Crypted { rounds: 5000, .. });
+        let accepted = match handshake.handle_continue(&data) {
+            Step::Verify(claim) => claim.check(Some(&stored)).is_ok(),
+            _ => false,
+        };
+        (crypted, accepted)
+    };
+    assert_eq!(login(b"new", b"new", b"secret"), (true, true));
+    assert_eq!(login(b"new", b"new", b"wrong"), (true, false));
+    assert_eq!(login(b"new", b"new", b""), (true, false));
+    assert_eq!(login(b"new", b"old", b"secret"), (true, false), "another user");
+    assert_eq!(login(b"old", b"new", b"secret"), (false, false), "another challenge");
+    assert_eq!(login(b"", b"new", b"secret"), (false, false), "an older client");
+}
+
+#[test]
 fn nothing_may_come_while_a_claim_is_looked_at() {
     let start = AuthenticateStart { mech_name: b"MYSQL41".to_vec(), ..Default::default() };
     for starts in [true, false] {
         let mut handshake = Handshake::new(MOST);
-        let _ = handshake.handle_start(&start, SALT);
+        let _ = handshake.handle_start(&start, SALT, |_| None);
         let step = handshake.handle_continue(&reply(b"root", b"secret"));
         assert!(matches!(step, Step::Verify(_)));
         let early = if starts {
-            handshake.handle_start(&start, SALT)
+            handshake.handle_start(&start, SALT, |_| None)
         } else {
             handshake.handle_continue(b"")
         };
         assert!(matches!(early, Step::Close(_)));
         assert!(!handshake.accepted(), "it comes too late");
         assert!(!handshake.is_done());
-        assert!(matches!(handshake.handle_start(&start, SALT), Step::Close(_)));
+        assert!(matches!(handshake.handle_start(&start, SALT, |_| None), Step::Close(_)));
     }
 }
 
@@ -215,7 +244,7 @@ fn one_mechanism_is_known_in_any_case_and_others_are_refused_by_name() {
     let mut server = Server::new(usize::MAX);
     let wrong = reply(b"root", b"wrong");
     for name in [&b"MYSQL41"[..], b"mysql41", b"MySQL41", b""] {
-        assert_eq!(server.start_with(name, SALT), Answer::Challenge(SALT));
+        assert_eq!(server.start_with(name, SALT), Answer::Challenge(SALT.to_vec()));
         assert_eq!(server.reply(&wrong), DENIED);
     }
     for name in [&b"PLAIN"[..], b"SHA256_MEMORY", b"MYSQL4", b"MYSQL411", b"\0"] {
@@ -227,11 +256,11 @@ fn one_mechanism_is_known_in_any_case_and_others_are_refused_by_name() {
 fn the_service_may_refuse_for_reasons_of_its_own() {
     let start = AuthenticateStart { mech_name: b"MYSQL41".to_vec(), ..Default::default() };
     let mut handshake = Handshake::new(2);
-    let _ = handshake.handle_start(&start, SALT);
+    let _ = handshake.handle_start(&start, SALT, |_| None);
     let _ = handshake.handle_continue(&reply(b"root", b"secret"));
     let refused = handshake.refused(AuthError::locked());
     assert!(matches!(refused, Step::Refuse(error) if error == AuthError::locked()));
-    let _ = handshake.handle_start(&start, SALT);
+    let _ = handshake.handle_start(&start, SALT, |_| None);
     let _ = handshake.handle_continue(&reply(b"root", b"secret"));
     let refused = handshake.refused(AuthError::expired());
     assert!(matches!(refused, Step::Close(error) if error == AuthError::expired()));
@@ -241,7 +270,7 @@ fn the_service_may_refuse_for_reasons_of_its_own() {
 fn no_secret_is_printed() {
     let start = AuthenticateStart { mech_name: b"MYSQL41".to_vec(), ..Default::default() };
     let mut handshake = Handshake::new(MOST);
-    let _ = handshake.handle_start(&start, SALT);
+    let _ = handshake.handle_start(&start, SALT, |_| None);
     let challenged = format!("{handshake:?}");
     assert!(challenged.contains("Challenged(..)") && !challenged.contains("48, 49"));
     let step = handshake.handle_continue(&reply(b"ro\not", b"secret"));
@@ -264,10 +293,10 @@ fn recorded_logins_are_accepted() {
         let Ok(salt) = <[u8; 20]>::try_from(bytes("challenge_hex")) else { continue };
         let data = bytes("auth_data_hex");
         if text("user").is_empty() {
-            assert_eq!(Claim::parse(salt, &data).err(), Some(AuthError::denied()));
+            assert_eq!(Claim::parse(salt, &data, None).err(), Some(AuthError::denied()));
             continue;
         }
-        let claim = Claim::parse(salt, &data).expect("well formed");
+        let claim = Claim::parse(salt, &data, None).expect("well formed");
         assert_eq!(*claim.user, *text("user").as_bytes(), "{line}");
         let stored = match <[u8; 20]>::try_from(bytes("stored_sha1_sha1_hex")) {
             Ok(hash) => StoredPassword::from_bytes(hash),

@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use epoll_group::codec::auth::StoredPassword;
+use epoll_group::codec::auth::{PasswordDigest, StoredPassword};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
@@ -47,6 +47,8 @@ pub use statements::{Numbers, finish_with, one_text};
 pub struct Engine {
     pub control: Arc<Control>,
     accounts: HashMap<Vec<u8>, StoredPassword>,
+    /// Password of the account of that name.
+    digest: PasswordDigest,
 }
 
 /// One session.
@@ -68,7 +70,10 @@ impl Engine {
             .map(|name| (name.as_bytes().to_vec(), StoredPassword::of(PASSWORD.as_bytes())))
             .collect();
         accounts.insert(b"empty".to_vec(), StoredPassword::of(b""));
-        Self { control: Arc::default(), accounts }
+        let digest = PasswordDigest::of(PASSWORD.as_bytes(), *b"0123456789abcdefghij", 5000);
+        let digest = digest.expect("the password is short");
+        accounts.insert(b"digest".to_vec(), digest.stored());
+        Self { control: Arc::default(), accounts, digest }
     }
 }
 
@@ -87,6 +92,10 @@ impl Service for Engine {
         }
         let limits = *self.control.limits.lock().expect("no test panics under it");
         Ok(Account::new(&String::from_utf8_lossy(login.user())).limits(limits))
+    }
+
+    fn digest(&self, user: &[u8]) -> Option<PasswordDigest> {
+        (user == b"digest").then_some(self.digest)
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {

@@ -181,7 +181,18 @@ impl Client {
     /// The first half of a login.
     #[track_caller]
     pub fn challenge(&mut self) -> Result<Vec<u8>, Failure> {
-        self.send(0, &request::login_start());
+        self.challenge_after(&request::login_start())
+    }
+
+    /// The same, of a client that names its user at once.
+    #[track_caller]
+    pub fn challenge_for(&mut self, user: &str) -> Result<Vec<u8>, Failure> {
+        self.challenge_after(&request::login_start_of(user))
+    }
+
+    #[track_caller]
+    fn challenge_after(&mut self, start: &ClientMessage) -> Result<Vec<u8>, Failure> {
+        self.send(0, start);
         let reply = self.reply(0);
         reply.error.map_or_else(|| Ok(reply.challenge.expect("a challenge or an error")), Err)
     }

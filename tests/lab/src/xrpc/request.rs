@@ -58,6 +58,15 @@ pub fn login_start() -> ClientMessage {
     })
 }
 
+/// The same, of a client that names its user at once.
+pub fn login_start_of(user: &str) -> ClientMessage {
+    ClientMessage::AuthenticateStart(AuthenticateStart {
+        mech_name: b"MYSQL41".to_vec(),
+        auth_data: Some(user.as_bytes().to_vec()),
+        ..AuthenticateStart::default()
+    })
+}
+
 /// A later frame of a login.
 pub fn login_continue(data: impl Into<Vec<u8>>) -> ClientMessage {
     ClientMessage::AuthenticateContinue(AuthenticateContinue { auth_data: data.into() })
