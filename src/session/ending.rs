@@ -3,7 +3,7 @@
 use super::error::{SessionError, put_error};
 use crate::codec::encoder::Encoder;
 use crate::codec::message::Notice;
-use crate::codec::proto::notice::Level;
+use crate::codec::proto::notice::{Level, Parameter};
 
 /// End of another server's answer, passed on at the end of a [`Relay`](super::Relay).
 ///
@@ -28,7 +28,9 @@ pub struct Ending {
     pub(super) info: Vec<u8>,
     warnings: Vec<(Level, u32, Vec<u8>)>,
     /// Number of examined rows, and names of the indexes used.
-    feedback: Option<(u64, Vec<u8>)>,
+    pub(super) feedback: Option<(u64, Vec<u8>)>,
+    /// Bits of the server's state; 0 is not sent.
+    pub(super) server_state: u64,
     error: Option<SessionError>,
 }
 
@@ -74,6 +76,12 @@ impl Ending {
         Self { feedback: Some((examined_rows, chosen_index.into())), ..self }
     }
 
+    /// Sets bits about the state of the server: 1 while it hands its leadership over. 0 is not sent.
+    #[must_use]
+    pub fn server_state(self, bits: u64) -> Self {
+        Self { server_state: bits, ..self }
+    }
+
     /// Applies a notice of the other server. Kinds without a method here are ignored.
     #[must_use]
     pub fn notice(self, notice: Notice) -> Self {
@@ -82,6 +90,7 @@ impl Ending {
             Notice::RowsAffected(rows) => self.affected(rows),
             Notice::InsertId(id) => self.last_insert_id(id),
             Notice::Produced(text) => self.info(text),
+            Notice::ServerState(bits) => self.server_state(bits),
             _ => self,
         }
     }
@@ -128,6 +137,9 @@ impl Ending {
         if !self.info.is_empty() {
             // A text that is too long is left out.
             let _ = encoder.produced_message(&self.info);
+        }
+        if self.server_state != 0 {
+            encoder.state(Parameter::ExtraServerState, self.server_state);
         }
         encoder.execute_ok();
     }

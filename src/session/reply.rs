@@ -13,6 +13,7 @@ use super::row::{Row, RowSource};
 use super::session_shared::SessionShared;
 use crate::codec::chunk::{BlockKind, ChunkWriter};
 use crate::codec::proto::notice::Level;
+use crate::codec::proto::resultset::{FieldType, OriginalType};
 use crate::codec::row::Column;
 use crate::runtime::Usage;
 use crate::stats::Counter;
@@ -47,15 +48,32 @@ pub struct Reply<'a> {
     pub(super) out: &'a Output,
 }
 
+/// Longest string column, by its declared length in bytes, whose values come in chunks.
+const MAX_CHUNKED_STRING: u32 = 2048;
+
+/// Kind of a column in a chunk. `None` if its result is to be sent as rows: a chunk ends at a long
+/// value, so of long ones it would have few.
+fn block_kind(column: &Column<'_>) -> Option<BlockKind> {
+    let is_long = column.field_type == FieldType::Bytes
+        && column.length.is_some_and(|length| length > MAX_CHUNKED_STRING);
+    let is_geometry = column.original_type == OriginalType::MysqlTypeGeometry;
+    if is_long || is_geometry {
+        return None;
+    }
+    BlockKind::of_types(column.field_type, column.original_type)
+}
+
 impl Reply<'_> {
     /// Begins a result with at least one column.
     ///
     /// A second call begins another result. Not all clients accept more than one.
     ///
+    /// A result with a geometry, or with a string column of a declared length above 2048 bytes, is sent
+    /// as rows even if the client asked for chunks.
+    ///
     /// # Errors
     ///
-    /// Returns an error if there are no columns, if the description of a column is too long, or if
-    /// the client asked for chunks and a type cannot be in a chunk.
+    /// Returns an error if there are no columns, or if the description of a column is too long.
     pub fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
         if columns.is_empty() {
             return Err(SessionError::unsupported("a result has at least one column"));
@@ -78,14 +96,8 @@ impl Reply<'_> {
         written?;
         state.results = true;
         state.columns = columns.len();
-        if state.form.chunks {
-            let kinds = columns.iter().enumerate().map(|(at, column)| {
-                BlockKind::of_types(column.field_type, column.original_type).ok_or_else(|| {
-                    SessionError::unsupported(format!("column {at} cannot be in a chunk"))
-                })
-            });
-            state.chunks = Some(ChunkWriter::new(&kinds.collect::<Result<Vec<_>, _>>()?));
-        }
+        let kinds: Option<Vec<_>> = columns.iter().map(block_kind).collect();
+        state.chunks = kinds.filter(|_| state.form.chunks).map(|kinds| ChunkWriter::new(&kinds));
         Ok(())
     }
 
@@ -192,6 +204,17 @@ impl Reply<'_> {
     /// Adds a warning. The first 64 warnings are kept.
     pub fn warning(&mut self, level: Level, code: u32, text: impl Into<Vec<u8>>) {
         self.state.ending.add_warning(level, code, text.into());
+    }
+
+    /// Sets the number of examined rows and the names of the indexes used, separated by `;`, for a client
+    /// that asks for them by `feed_back`. A reply without a result has neither.
+    pub fn feedback(&mut self, examined_rows: u64, chosen_index: impl Into<Vec<u8>>) {
+        self.state.ending.feedback = Some((examined_rows, chosen_index.into()));
+    }
+
+    /// Sets bits about the state of the server: 1 while it hands its leadership over. 0 is not sent.
+    pub fn server_state(&mut self, bits: u64) {
+        self.state.ending.server_state = bits;
     }
 
     /// Returns true if the request should end: the client cancelled it, it exceeded its deadline,

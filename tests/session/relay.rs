@@ -63,6 +63,7 @@ fn the_ending_says_what_the_other_server_said() {
     let mut client = server.client_with_sessions([2]);
     let ending = Ending::new().affected(3).last_insert_id(17).info("Records: 3");
     let ending = ending.warning(Level::Note, 1003, "careful").feedback(100, "PRIMARY");
+    let ending = ending.server_state(1);
     let reply = |client: &mut Client, pieces: Vec<Piece>| {
         Backend::of(pieces).send(&server, client, 2, update(""));
         client.reply(2)

@@ -1,9 +1,11 @@
 //! State that requests share: repeated errors, blocks, caches, timestamps, capabilities, and
 //! sessions for one statement.
 
+use std::iter;
+
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::frame::Dialect;
-use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::message::{ClientMessage, ServerKind};
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, PlanType};
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::tso::AutoSp;
@@ -120,6 +122,23 @@ fn rows_of_one_result_in_chunks_are_not_lost_to_the_next_nor_counted_in_it() {
         let mut rows = chunk.rows();
         assert_eq!(rows.next_row(), Ok(Some(&[Value::Signed(number)][..])));
         assert_eq!(rows.next_row(), Ok(None));
+    }
+}
+
+#[test]
+fn long_strings_and_geometries_come_as_rows_though_chunks_were_asked_for() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    for (sql, chunks, rows) in
+        [("declared 2048", 1, 0), ("declared 2049", 0, 1), ("geometry", 0, 1), ("one", 1, 0)]
+    {
+        let statement = StmtExecute { chunk_result: Some(true), ..query(sql) };
+        client.send(2, &ClientMessage::ExecSql(statement));
+        let kinds = iter::from_fn(|| client.raw_frame()).map(|frame| frame.kind);
+        let kinds: Vec<_> =
+            kinds.take_while(|kind| *kind != ServerKind::StmtExecuteOk.number()).collect();
+        let count = |kind: ServerKind| kinds.iter().filter(|at| **at == kind.number()).count();
+        assert_eq!((count(ServerKind::Chunk), count(ServerKind::Row)), (chunks, rows), "{sql}");
     }
 }
 

@@ -327,7 +327,7 @@ impl Doing<'_> {
 
 /// Of every result.
 pub(super) fn columns() -> [Column<'static>; 2] {
-    [Column::text("tag", 45, 40), Column::text("filler", 45, 4000)]
+    [Column::text("tag", 45, 40), Column::text("filler", 45, 2000)]
 }
 
 pub(super) fn said(scene: &Scene, tag: u64, peer: usize, said: Said) {

@@ -292,7 +292,7 @@ fn answer_one(which: usize) {
 }
 
 fn rows(reply: &mut Reply<'_>, count: u64) -> Result<(), SessionError> {
-    reply.columns(&[Column::text("filler", 45, 4000)])?;
+    reply.columns(&[Column::text("filler", 45, 2000)])?;
     let mut left = count;
     reply.source(move |row: &mut Row<'_>| {
         left = left.saturating_sub(1);

@@ -125,6 +125,7 @@ impl Session {
                 Counts::add(&self.control.counts.writers_ended);
                 result
             }
+            "declared" | "cost" | "geometry" => special_row(word, number(), reply),
             "twice" => {
                 one_number(reply, 1)?;
                 one_number(reply, 2)
@@ -225,6 +226,21 @@ pub(super) fn one_number(reply: &mut Reply<'_>, number: i64) -> Result<(), Sessi
 fn arguments(args: &[Any], reply: &mut Reply<'_>) -> Result<(), SessionError> {
     reply.columns(&[Column::text("argument", 45, 255)])?;
     args.iter().try_for_each(|arg| reply.row(|row| row.text(format!("{:?}", arg.value()))))
+}
+
+/// One row: of a text column of this declared length, of a geometry, or with its cost.
+fn special_row(word: &str, length: u64, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+    let column = match word {
+        "declared" => Column::text("value", 45, length as u32),
+        "geometry" => Column::geometry("value"),
+        _ => {
+            reply.feedback(100, "shop.t.PRIMARY");
+            reply.server_state(1);
+            return one_number(reply, 1);
+        }
+    };
+    reply.columns(&[column])?;
+    reply.row(|row| row.text("x"))
 }
 
 /// A result of one row with one text.
