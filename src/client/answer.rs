@@ -8,7 +8,7 @@ use super::error::{Error, ErrorKind};
 use super::exchange::Taken;
 use super::joined::Joined;
 use super::pending::Outstanding;
-use crate::codec::frame::{Dialect, Frame, HEADER_BYTES};
+use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
 use crate::codec::message::{Notice, ServerKind, ServerMessage};
 use crate::codec::proto::notice::Warning;
@@ -39,6 +39,7 @@ pub struct Answer {
     /// Frames that were not read yet, from `at` on.
     bytes: Vec<u8>,
     at: usize,
+    dialect: Dialect,
     result: Option<Result<(), Error>>,
     summary: Summary,
     columns: Vec<ColumnMetaData>,
@@ -68,6 +69,8 @@ pub struct Summary {
     pub info: Vec<u8>,
     /// Cost of the result, if the request asked for it: examined rows, indexes used.
     pub feedback: Option<FetchDone>,
+    /// Bits about the state of the server: 1 while it hands its leadership over.
+    pub server_state: u64,
 }
 
 /// Part of an answer.
@@ -120,11 +123,13 @@ impl<'a> Row<'a> {
 
 impl Answer {
     pub(super) fn new(outstanding: Outstanding, taken: Taken) -> Result<Self, Error> {
-        let max_bytes = outstanding.fleet.options.max_answer_bytes;
+        let options = &outstanding.fleet.options;
+        let (max_bytes, dialect) = (options.max_answer_bytes, options.dialect);
         let mut answer = Self {
             outstanding: Some(outstanding),
             bytes: taken.bytes,
             at: 0,
+            dialect,
             result: None,
             summary: Summary::default(),
             columns: Vec::new(),
@@ -144,7 +149,7 @@ impl Answer {
 
     fn has_result(&self) -> bool {
         let mut rest = &self.bytes[self.at..];
-        while let Ok(Some((frame, bytes))) = parse(rest) {
+        while let Ok(Some((frame, bytes))) = parse(rest, self.dialect) {
             if frame.kind() == ServerKind::ColumnMetaData.number() {
                 return true;
             }
@@ -206,7 +211,7 @@ impl Answer {
     fn find(&mut self) -> Result<Found, Error> {
         loop {
             let rest = &self.bytes[self.at..];
-            let Some((frame, bytes)) = parse(rest)? else {
+            let Some((frame, bytes)) = parse(rest, self.dialect)? else {
                 return match &self.result {
                     Some(Ok(())) => Ok(Found::End),
                     Some(Err(error)) => Err(error.clone()),
@@ -216,7 +221,7 @@ impl Answer {
             let end = self.at + bytes;
             let start = end - frame.body().len();
             self.at = end;
-            let kind = ServerKind::from_number(frame.kind());
+            let kind = ServerKind::from_number_or_alias(frame.kind());
             match kind {
                 None => {}
                 Some(ServerKind::FetchDone) if frame.body().is_empty() => {}
@@ -256,7 +261,7 @@ impl Answer {
             let Found::Frame(kind, start, end) = self.next(Outstanding::wait)? else { break };
             if !self.take_columns(kind, start, end)? {
                 // The next call reads the frame again.
-                self.at = start - HEADER_BYTES;
+                self.at = start - self.dialect.header_bytes();
                 break;
             }
         }
@@ -275,14 +280,17 @@ impl Answer {
                 self.allow(end - start)?;
                 let body = &self.bytes[start..end];
                 let limits = Limits::default();
-                let message = ServerMessage::decode(Dialect::Legacy, kind.number(), body, &limits);
-                if let ServerMessage::ColumnMetaData(column) = message.map_err(Error::malformed)? {
-                    if self.columns.len() == RowReader::MAX_COLUMNS {
-                        return Err(Error::protocol("too many columns"));
-                    }
-                    self.columns.push(column);
-                    self.column_bytes += end - start;
+                let message = ServerMessage::decode(self.dialect, kind.number(), body, &limits);
+                let column = match message.map_err(Error::malformed)? {
+                    ServerMessage::ColumnMetaData(column) => column,
+                    ServerMessage::ColumnMetaDataGalaxy(column) => column.into(),
+                    _ => return Ok(true),
+                };
+                if self.columns.len() == RowReader::MAX_COLUMNS {
+                    return Err(Error::protocol("too many columns"));
                 }
+                self.columns.push(column);
+                self.column_bytes += end - start;
                 Ok(true)
             }
             ServerKind::FetchDoneMoreResultsets | ServerKind::FetchDoneMoreOutParams => {
@@ -359,8 +367,8 @@ enum Found {
     End,
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Error> {
-    Frame::parse(bytes, Dialect::Legacy, &Limits::default()).map_err(Error::malformed)
+fn parse(bytes: &[u8], dialect: Dialect) -> Result<Option<(Frame<'_>, usize)>, Error> {
+    Frame::parse(bytes, dialect, &Limits::default()).map_err(Error::malformed)
 }
 
 impl Summary {
@@ -373,6 +381,7 @@ impl Summary {
             Notice::RowsAffected(rows) => self.affected = rows,
             Notice::InsertId(id) => self.insert_id = Some(id),
             Notice::Produced(text) => self.info = text,
+            Notice::ServerState(bits) => self.server_state = bits,
             _ => {}
         }
     }
@@ -395,14 +404,14 @@ impl fmt::Debug for Answer {
 }
 
 /// First timestamp of the answer to a request for timestamps.
-pub(super) fn timestamp(taken: &Taken) -> Result<u64, Error> {
+pub(super) fn timestamp(taken: &Taken, dialect: Dialect) -> Result<u64, Error> {
     match &taken.result {
         Some(Err(error)) => return Err(error.clone()),
         Some(Ok(())) => {}
         None => return Err(Error::unknown(ErrorKind::SessionEnded)),
     }
     let mut rest = &taken.bytes[..];
-    while let Some((frame, bytes)) = parse(rest)? {
+    while let Some((frame, bytes)) = parse(rest, dialect)? {
         if let ServerMessage::Tso(tso) =
             frame.server_message(&Limits::default()).map_err(Error::malformed)?
         {

@@ -22,7 +22,7 @@ use super::options::Options;
 use super::request::Wire;
 use super::slot::{Asked, Place, Slot, Step, Watcher};
 use crate::codec::error::{INTERRUPTED_STATE, Scope, code};
-use crate::codec::frame::{Dialect, Frame};
+use crate::codec::frame::Frame;
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
@@ -112,7 +112,7 @@ impl Shared {
     }
 
     pub(super) fn send(&mut self, session: u64, message: &ClientMessage) {
-        let encoded = message.encode(Dialect::Legacy, session, &mut self.out);
+        let encoded = message.encode(self.options.dialect, session, &mut self.out);
         debug_assert!(encoded.is_ok(), "its length was looked at before");
     }
 
@@ -431,7 +431,7 @@ impl Exchange {
             // An error without a request, for example about a late offer.
             return self.handle_stray(frame, shared);
         };
-        match slot.step(ServerKind::from_number(frame.kind())) {
+        match slot.step(ServerKind::from_number_or_alias(frame.kind())) {
             // Notices, which have no reader here.
             Step::More if slot.asked() == Asked::Timestamps => {}
             Step::More => {

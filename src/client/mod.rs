@@ -168,7 +168,7 @@ impl Client {
         Pending(self.ask_once(link, wire, timeout)?).wait()
     }
 
-    /// Returns the first of `count` consecutive timestamps.
+    /// Returns the first of `count` consecutive timestamps, at most 2 147 483 647.
     ///
     /// # Errors
     ///
@@ -176,7 +176,8 @@ impl Client {
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
         let link = self.some_link()?;
         // The answer is one frame, so it is complete or absent.
-        answer::timestamp(&self.ask_timestamps(link, count)?.wait())
+        let taken = self.ask_timestamps(link, count)?.wait();
+        answer::timestamp(&taken, self.fleet.options.dialect)
     }
 
     /// Like [`timestamps`](Self::timestamps), but calls `code` with the result, and no thread
@@ -204,14 +205,19 @@ impl Client {
     ) {
         match self.ask_timestamps(link, count) {
             Ok(outstanding) => {
-                outstanding.then(usize::MAX, |_, taken| code(answer::timestamp(&taken)));
+                let dialect = self.fleet.options.dialect;
+                outstanding
+                    .then(usize::MAX, move |_, taken| code(answer::timestamp(&taken, dialect)));
             }
             Err(error) => code(Err(error)),
         }
     }
 
     fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Outstanding, Error> {
-        let batch_count = i32::try_from(count).unwrap_or(i32::MAX);
+        let Ok(batch_count) = i32::try_from(count) else {
+            let what = format!("{count} timestamps at once, at most {} are allowed", i32::MAX);
+            return Err(Error::not_sent(ErrorKind::Protocol(what.into())));
+        };
         let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
         let wire = Wire::new(Asked::Timestamps, message);
         self.ask_once(link, wire, self.fleet.options.request_timeout)

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::codec::frame::Dialect;
 use crate::config::ConfigError;
 use crate::net::{MakeLayer, Makers};
 
@@ -21,6 +22,7 @@ macro_rules! options {
             pub(super) user: String,
             pub(super) password: Secret,
             pub(super) layers: Makers,
+            pub(super) dialect: Dialect,
             $(pub(super) $name: $type,)+
         }
 
@@ -34,6 +36,7 @@ macro_rules! options {
                     user: user.into(),
                     password: Secret(String::new()),
                     layers: Makers::default(),
+                    dialect: Dialect::Legacy,
                     $($name: $default,)+
                 }
             }
@@ -157,6 +160,14 @@ impl Options {
         self
     }
 
+    /// Form of the headers, which must be that of the server (`galaxy_protocol`). Bytes do not tell it.
+    /// *Range* versions 0..=127. *Default* [`Dialect::Legacy`].
+    #[must_use]
+    pub const fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
     /// Adds a [`Layer`](crate::net::Layer) to each connection, above those added before.
     #[must_use]
     pub fn layer(mut self, maker: impl MakeLayer) -> Self {
@@ -166,6 +177,9 @@ impl Options {
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.check_ranges()?;
+        if let Dialect::Galaxy { version } = self.dialect {
+            within("dialect", version, 0..=127)?;
+        }
         within("reconnect_max", self.reconnect_max, self.reconnect_min..=DAY)?;
         if self.user.is_empty() || self.user.contains('\0') {
             let allowed = "non-empty names without zero bytes".into();
@@ -213,6 +227,11 @@ mod tests {
         assert_eq!(bad, Err("connections 0 is outside 1..=1024".into()));
         let bad = good().reconnect_min(Duration::from_secs(3)).check();
         assert_eq!(bad.map_err(|error| error.field), Err("reconnect_max"));
+        let bad = good().dialect(Dialect::Galaxy { version: 128 }).check();
+        assert_eq!(
+            bad.map_err(|error| error.to_string()),
+            Err("dialect 128 is outside 0..=127".into())
+        );
         let bad = Options::new("127.0.0.1:1", "").check();
         assert_eq!(bad.map_err(|error| error.field), Err("user"));
     }

@@ -16,7 +16,7 @@ use super::options::Options;
 use super::request::Wire;
 use super::slot::{Asked, Slot, Watcher};
 use crate::codec::error::Scope;
-use crate::codec::frame::{Dialect, Frame};
+use crate::codec::frame::Frame;
 use crate::codec::message::{ClientMessage, ServerMessage};
 
 /// Stage of the connection.
@@ -86,6 +86,7 @@ impl State {
     /// Takes whole frames from the start of `input`. Returns their length, and the length of the
     /// incomplete frame behind them if its header is known.
     pub(super) fn handle_input(&mut self, input: &[u8], now: Instant) -> (usize, Option<usize>) {
+        let dialect = self.shared.options.dialect;
         let mut at = 0;
         self.heard = now;
         self.probe_due = None;
@@ -95,16 +96,15 @@ impl State {
                 break None;
             }
             let rest = &input[at..];
-            match Frame::parse(rest, Dialect::Legacy, &self.shared.limits) {
+            match Frame::parse(rest, dialect, &self.shared.limits) {
                 Ok(Some((frame, bytes))) if frame.session() == CONNECTION => {
                     self.handle_connection_frame(&frame, now);
                     at += bytes;
                 }
                 Ok(Some((frame, bytes))) => at += self.handle_frames(frame, bytes, rest),
                 Ok(None) => {
-                    let header =
-                        Dialect::Legacy.parse(rest, self.shared.limits.frame_bytes).ok().flatten();
-                    break header.map(|header| Dialect::Legacy.frame_bytes(&header));
+                    let header = dialect.parse(rest, self.shared.limits.frame_bytes).ok().flatten();
+                    break header.map(|header| dialect.frame_bytes(&header));
                 }
                 Err(error) => self.lose(&Error::malformed(error)),
             }
@@ -412,7 +412,7 @@ impl State {
         self.session(session, |exchange, shared| {
             exchange.handle_frame(&first, shared);
             while let Ok(Some((frame, bytes))) =
-                Frame::parse(&input[at..], Dialect::Legacy, &shared.limits)
+                Frame::parse(&input[at..], shared.options.dialect, &shared.limits)
                 && frame.session() == session
             {
                 exchange.handle_frame(&frame, shared);

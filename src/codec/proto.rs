@@ -278,3 +278,25 @@ pub use messages::tso;
 /// Values with their type: statement arguments, plan literals, capabilities.
 #[doc(inline)]
 pub use messages::value;
+
+impl From<resultset::ColumnMetaDataCompatible> for resultset::ColumnMetaData {
+    /// The same column in today's dialect.
+    fn from(old: resultset::ColumnMetaDataCompatible) -> Self {
+        Self {
+            r#type: old.r#type,
+            original_type: old.original_type,
+            name: old.name,
+            original_name: old.original_name,
+            table: old.table,
+            original_table: old.original_table,
+            schema: old.schema,
+            catalog: old.catalog,
+            collation: old.collation,
+            fractional_digits: old.fractional_digits,
+            length: old.length,
+            flags: old.flags,
+            content_type: old.content_type,
+            original_flags: None,
+        }
+    }
+}

@@ -7,16 +7,18 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Error, ErrorKind, Fate, Options, Request, Session};
 use epoll_group::codec::encoder::Encoder;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::{Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::notice::Warning;
-use epoll_group::codec::proto::tso::Operation;
+use epoll_group::codec::proto::tso::{Operation, ResultTso};
 use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
 use lab::both::{Both, one, options};
-use lab::engine::Fixture;
+use lab::engine::{Fixture, PASSWORD, config};
 use lab::scripted::{put, serve};
 use lab::{LONG, eventually};
+use prost::Message;
 
 fn start() -> Both {
     Both::start()
@@ -41,6 +43,14 @@ fn a_statement_is_answered() {
     assert_eq!((summary.affected, summary.insert_id), (1, Some(77)));
     assert_eq!(summary.info, b"inserted");
     assert_eq!(session.run("warn 3").expect("done").warnings.len(), 3);
+    assert_eq!((summary.server_state, summary.feedback), (0, None));
+    let summary = session.run("cost").expect("done");
+    let cost = summary.feedback.expect("it is told");
+    assert_eq!(
+        (cost.examined_row_count, cost.chosen_index),
+        (Some(100), Some(b"shop.t.PRIMARY".to_vec()))
+    );
+    assert_eq!(summary.server_state, 1);
 }
 
 #[test]
@@ -93,7 +103,29 @@ fn a_closure_gets_the_answer() {
 #[test]
 fn many_rows_come_in_windows_and_chunks_read_like_rows() {
     let both = start_with(|options| options.window_bytes(8 << 10));
-    let mut session = session(&both);
+    read_many_rows(&mut session(&both));
+}
+
+#[test]
+fn a_client_of_the_other_dialect_is_served_alike() {
+    let dialect = Dialect::Galaxy { version: 3 };
+    let server = Fixture::start(config().galaxy_protocol(true).galaxy_version(3));
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
+    let options = options(server.addr()).window_bytes(8 << 10);
+    let connect = |options| Client::new(&runtime.handle(), options).expect("good options");
+    let client = connect(options.clone().dialect(dialect));
+    let mut session = client.session().expect("a session");
+    read_many_rows(&mut session);
+    assert_eq!(session.run("insert 77").expect("done").insert_id, Some(77));
+    assert_eq!(session.run("fail 1234").expect_err("it fails").fate(), Fate::Refused);
+    let first = client.timestamps(5).expect("timestamps");
+    assert_eq!(client.timestamps(1).expect("a timestamp"), first + 5);
+    let other = connect(options.dialect(Dialect::Galaxy { version: 4 }));
+    let error = other.session().expect_err("another version").to_string();
+    assert!(error.contains("version"), "{error}");
+}
+
+fn read_many_rows(session: &mut Session) {
     for request in [
         Request::sql("rows 3000 100"),
         Request::sql("rows 3000 100").chunks(),
@@ -119,6 +151,18 @@ fn what_is_cached_is_sent_by_its_digest() {
         assert_eq!(one(session.execute(Request::sql("echo often").cached())), "often");
     }
     assert_eq!(both.server.count(Counter::SqlHit), 2);
+}
+
+#[test]
+fn an_account_with_a_digest_is_logged_in() {
+    let both = start();
+    let options =
+        |password: &str| Options::new(both.server.addr().to_string(), "digest").password(password);
+    let client =
+        |password| Client::new(&both.runtime.handle(), options(password)).expect("good options");
+    assert_eq!(one(client(PASSWORD).execute("who")), "digest");
+    let error = client("wrong").execute("who").expect_err("refused");
+    assert!(matches!(error.kind(), ErrorKind::Login(_)), "{error}");
 }
 
 #[test]
@@ -172,6 +216,9 @@ fn savepoints_timestamps_and_statements_without_a_session() {
     let first = both.client.timestamps(5).expect("timestamps");
     assert_eq!(both.client.timestamps(1).expect("a timestamp"), first + 5);
     assert_eq!(one(both.client.execute("echo alone")), "alone");
+    let error = both.client.timestamps(1 << 31).expect_err("too many");
+    assert_eq!(error.fate(), Fate::NotSent);
+    assert!(error.to_string().contains("2147483648 timestamps"), "{error}");
 }
 
 #[test]
@@ -292,6 +339,30 @@ fn a_chunk_of_nulls_takes_no_more_memory_than_an_answer_may() {
     }
 }
 
+/// Another line of servers gives these kinds second numbers.
+#[test]
+fn second_numbers_of_kinds_are_understood() {
+    let (client, _runtime) = against(|encoder| {
+        encoder.column(&Column::signed("n")).expect("it is short");
+        encoder.frame(102, &[&nulls(1)]).expect("it is short");
+        encoder.frame(100, &[]).expect("it is short");
+        encoder.fetch_done();
+        encoder.execute_ok();
+    });
+    let mut session = client.session().expect("a session");
+    let mut answer = session.execute(Request::sql("a").chunks()).expect("an answer");
+    let mut rows = 0;
+    while answer.next_row().expect("a row").is_some() {
+        rows += 1;
+    }
+    assert_eq!(rows, 8);
+    let (client, _runtime) = against(|encoder| {
+        let tso = ResultTso { ts: 7, ..ResultTso::default() }.encode_to_vec();
+        encoder.frame(101, &[&tso]).expect("it is short");
+    });
+    assert_eq!(client.timestamps(1).expect("a timestamp"), 7);
+}
+
 #[test]
 fn a_chunk_that_was_not_asked_for_ends_the_session() {
     let (client, _runtime) = against(|encoder| {
@@ -359,7 +430,7 @@ fn a_client_and_a_server_talk_over_ipv6() {
     if !lab::has_ipv6() {
         return;
     }
-    let server = Fixture::start_at((Ipv6Addr::LOCALHOST, 0).into(), lab::engine::config());
+    let server = Fixture::start_at((Ipv6Addr::LOCALHOST, 0).into(), config());
     let runtime = Runtime::builder().config(lab::config()).start().expect("started");
     let options = options(server.addr()).connections(1);
     let client = Client::new(&runtime.handle(), options).expect("good options");

@@ -76,7 +76,7 @@ fn names(cell: &str) -> Vec<(&str, &str)> {
 }
 
 /// All Rust files below a folder, or the file of that name.
-fn sources(path: &Path) -> Vec<PathBuf> {
+pub(super) fn sources(path: &Path) -> Vec<PathBuf> {
     let file = path.with_extension("rs");
     let mut found: Vec<_> = file.is_file().then_some(file).into_iter().collect();
     let Ok(entries) = fs::read_dir(path) else { return found };
@@ -223,7 +223,8 @@ fn defaults_are_told(section: &str, debug: &str, without: &[&str]) {
 #[test]
 fn each_option_of_a_client_is_on_the_page_with_its_default() {
     let options = epoll_group::client::Options::new("localhost:1", "root").password("secret");
-    let without = ["address", "user", "password", "layers"];
+    // Not limits.
+    let without = ["address", "user", "password", "layers", "dialect"];
     defaults_are_told(OPTIONS, &format!("{options:?}"), &without);
 }
 

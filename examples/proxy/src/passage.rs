@@ -56,6 +56,7 @@ pub fn ending(summary: &Summary, has_rows: bool) -> Ending {
     if !summary.info.is_empty() {
         ending = ending.info(summary.info.as_slice());
     }
+    ending = ending.server_state(summary.server_state);
     if let Some(cost) = &summary.feedback {
         let index = cost.chosen_index.clone().unwrap_or_default();
         ending = ending.feedback(cost.examined_row_count.unwrap_or(0), index);

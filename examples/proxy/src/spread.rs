@@ -535,6 +535,7 @@ fn add(to: &mut Summary, part: &Summary) {
         (sum @ None, Some(cost)) => *sum = Some(cost.clone()),
         (_, None) => {}
     }
+    to.server_state |= part.server_state;
 }
 
 impl Relay for Spread {

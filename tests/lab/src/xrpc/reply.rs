@@ -7,9 +7,7 @@ use epoll_group::codec::proto::connection::Capabilities;
 use epoll_group::codec::proto::generic::Severity;
 use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
 use epoll_group::codec::proto::notice::Warning;
-use epoll_group::codec::proto::resultset::{
-    ColumnMetaData, ColumnMetaDataCompatible, FetchDone, Row,
-};
+use epoll_group::codec::proto::resultset::{ColumnMetaData, FetchDone, Row};
 use epoll_group::codec::row::Cell;
 
 use super::datum::Datum;
@@ -109,7 +107,7 @@ impl Reply {
     ) -> Result<(), String> {
         match message {
             ServerMessage::ColumnMetaData(column) => self.columns.push(column.clone()),
-            ServerMessage::ColumnMetaDataGalaxy(column) => self.columns.push(modern(column)),
+            ServerMessage::ColumnMetaDataGalaxy(column) => self.columns.push(column.clone().into()),
             ServerMessage::Row(row) => self.row(row, keep_rows)?,
             ServerMessage::Chunk(_) => self.chunk(body, keep_rows)?,
             ServerMessage::FetchDone(done) => {
@@ -215,25 +213,5 @@ impl Reply {
             String::from_utf8_lossy(name).into_owned()
         };
         self.columns.iter().map(label).collect()
-    }
-}
-
-/// The column as today's dialect describes it.
-fn modern(old: &ColumnMetaDataCompatible) -> ColumnMetaData {
-    ColumnMetaData {
-        r#type: old.r#type,
-        original_type: old.original_type,
-        name: old.name.clone(),
-        original_name: old.original_name.clone(),
-        table: old.table.clone(),
-        original_table: old.original_table.clone(),
-        schema: old.schema.clone(),
-        catalog: old.catalog.clone(),
-        collation: old.collation,
-        fractional_digits: old.fractional_digits,
-        length: old.length,
-        flags: old.flags,
-        content_type: old.content_type,
-        original_flags: None,
     }
 }
