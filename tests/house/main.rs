@@ -5,3 +5,5 @@ mod functions;
 mod layering;
 #[cfg(all(feature = "client", feature = "pool"))]
 mod promises;
+#[cfg(all(feature = "client", feature = "pool"))]
+mod wire_fields;
