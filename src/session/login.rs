@@ -78,7 +78,11 @@ impl PendingLogin {
             match message {
                 ClientMessage::AuthenticateStart(start) => {
                     let salt = fresh_salt().map_err(Close::error)?;
-                    self.handshake.handle_start(&start, salt, |user| service.digest(user))
+                    self.handshake.handle_start(&start, salt, |user| {
+                        // The service may wait, so earlier answers leave before.
+                        answers.send();
+                        service.digest(user)
+                    })
                 }
                 ClientMessage::AuthenticateContinue(answer) => {
                     self.handshake.handle_continue(&answer.auth_data)
@@ -106,7 +110,6 @@ impl PendingLogin {
                 send(answers, session, &ServerMessage::AuthenticateContinue(challenge));
             }
             Step::Verify(claim) => {
-                // The service may wait, so earlier answers leave before.
                 answers.send();
                 return match self.verify(service, &claim, now) {
                     Ok(place) => {

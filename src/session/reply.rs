@@ -96,8 +96,11 @@ impl Reply<'_> {
         written?;
         state.results = true;
         state.columns = columns.len();
-        let kinds: Option<Vec<_>> = columns.iter().map(block_kind).collect();
-        state.chunks = kinds.filter(|_| state.form.chunks).map(|kinds| ChunkWriter::new(&kinds));
+        state.chunks = None;
+        if state.form.chunks {
+            let kinds: Option<Vec<_>> = columns.iter().map(block_kind).collect();
+            state.chunks = kinds.map(|kinds| ChunkWriter::new(&kinds));
+        }
         Ok(())
     }
 
