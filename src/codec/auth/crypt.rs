@@ -128,8 +128,9 @@ impl PasswordDigest {
         StoredPassword::of(&self.digest)
     }
 
-    /// Bytes of the challenge for the account.
-    pub(crate) fn challenge(&self, salt: &[u8; SALT_BYTES]) -> Vec<u8> {
+    /// Returns the bytes of the [`Challenge`](super::Challenge) for the account.
+    #[must_use]
+    pub fn challenge(&self, salt: &[u8; SALT_BYTES]) -> Vec<u8> {
         [&salt[..], &self.thousands, b"$", &self.salt, b"1"].concat()
     }
 }
