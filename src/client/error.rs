@@ -59,6 +59,8 @@ pub enum ErrorKind {
         /// Limit of a frame in bytes.
         limit: usize,
     },
+    /// So many timestamps cannot be asked for at once: at most 2 147 483 647.
+    TooManyTimestamps(u32),
     /// `max_waiting` callers wait for a session already.
     TooManyWait(usize),
     /// `max_outstanding` requests of the session are outstanding already: their results were not
@@ -180,6 +182,9 @@ impl fmt::Display for ErrorKind {
             Self::Closed => f.write_str("the client is closed"),
             Self::TooLong { bytes, limit } => {
                 write!(f, "the request has {bytes} bytes, a frame at most {limit}")
+            }
+            Self::TooManyTimestamps(count) => {
+                write!(f, "{count} timestamps at once, at most {} are allowed", i32::MAX)
             }
             Self::TooManyWait(limit) => {
                 write!(f, "{limit} callers wait for a session already (max_waiting)")

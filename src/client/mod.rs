@@ -214,10 +214,8 @@ impl Client {
     }
 
     fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Outstanding, Error> {
-        let Ok(batch_count) = i32::try_from(count) else {
-            let what = format!("{count} timestamps at once, at most {} are allowed", i32::MAX);
-            return Err(Error::not_sent(ErrorKind::Protocol(what.into())));
-        };
+        let batch_count = i32::try_from(count)
+            .map_err(|_| Error::not_sent(ErrorKind::TooManyTimestamps(count)))?;
         let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
         let wire = Wire::new(Asked::Timestamps, message);
         self.ask_once(link, wire, self.fleet.options.request_timeout)
