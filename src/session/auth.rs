@@ -50,8 +50,8 @@ enum State {
     Idle,
     Challenged {
         salt: [u8; SALT_BYTES],
-        /// The user for whose digest the challenge is.
-        digest_of: Option<Box<[u8]>>,
+        /// User of the digest that the challenge asks for.
+        digest_user: Option<Box<[u8]>>,
     },
     /// The service checks a claim.
     Verifying,
@@ -95,8 +95,8 @@ impl Handshake {
                     Some((_, digest)) => digest.challenge(&salt),
                     None => salt.to_vec(),
                 };
-                let digest_of = digest.map(|(user, _)| user.into());
-                self.state = State::Challenged { salt, digest_of };
+                let digest_user = digest.map(|(user, _)| user.into());
+                self.state = State::Challenged { salt, digest_user };
                 Step::SendChallenge(challenge)
             }
             State::Idle => self.fail(AuthError::protocol(UNKNOWN_MECHANISM)),
@@ -107,13 +107,15 @@ impl Handshake {
     /// Handles the answer to the challenge.
     pub(super) fn handle_continue(&mut self, data: &[u8]) -> Step {
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Challenged { salt, digest_of } => match Claim::parse(salt, data, digest_of) {
-                Ok(claim) => {
-                    self.state = State::Verifying;
-                    Step::Verify(claim)
+            State::Challenged { salt, digest_user } => {
+                match Claim::parse(salt, data, digest_user) {
+                    Ok(claim) => {
+                        self.state = State::Verifying;
+                        Step::Verify(claim)
+                    }
+                    Err(error) => self.fail(error),
                 }
-                Err(error) => self.fail(error),
-            },
+            }
             other => self.out_of_order(&other),
         }
     }
@@ -206,7 +208,7 @@ impl Claim {
     fn parse(
         salt: [u8; SALT_BYTES],
         data: &[u8],
-        digest_of: Option<Box<[u8]>>,
+        digest_user: Option<Box<[u8]>>,
     ) -> Result<Self, AuthError> {
         let mut parts = data.splitn(3, |&byte| byte == 0);
         let [schema, user, proof] = [(); 3].map(|()| parts.next());
@@ -217,7 +219,7 @@ impl Claim {
         };
         let name = |part: Option<&[u8]>| part.unwrap_or_default().into();
         let claim = Self { salt, user: name(user), schema: name(schema), sent };
-        let is_other = digest_of.is_some_and(|user| user != claim.user);
+        let is_other = digest_user.is_some_and(|user| user != claim.user);
         if proof.is_none() || claim.user.is_empty() || is_other {
             claim.check(None)?;
             return Err(AuthError::denied());

@@ -13,9 +13,14 @@ use crate::codec::proto::notice::{Level, Parameter};
 /// use epoll_group::codec::message::Notice;
 /// use epoll_group::session::{Ending, SessionError};
 ///
-/// let inserted = Ending::new().affected(3).last_insert_id(17).info("Records: 3");
+/// let inserted = Ending::new().affected(3).last_insert_id(17).info("Records: 3").server_state(1);
 /// // The notices of the other server give the same.
-/// let heard = [Notice::RowsAffected(3), Notice::InsertId(17), Notice::Produced("Records: 3".into())];
+/// let heard = [
+///     Notice::RowsAffected(3),
+///     Notice::InsertId(17),
+///     Notice::Produced("Records: 3".into()),
+///     Notice::ServerState(1),
+/// ];
 /// assert_eq!(heard.into_iter().fold(Ending::new(), Ending::notice), inserted);
 /// // An ending can report a failure.
 /// let failed = Ending::new().failed(SessionError::new(1062, b"23000", "Duplicate entry"));

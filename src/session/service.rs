@@ -74,8 +74,8 @@ pub trait Service: Send + Sync + 'static {
     /// there, as newer clients do. The client then proves that it knows the digest. An older client
     /// cannot log in to such an account. This library's client refuses more than 10 000 rounds.
     ///
-    /// The answer shows to anybody whether a name has a digest, and its salt. A service that hides which
-    /// names exist returns a digest for unknown ones too, always the same for one name.
+    /// A client learns without a password whether a name has a digest, and the salt of the digest. To hide
+    /// which names exist, return a digest for unknown names too, always the same for one name.
     fn digest(&self, user: &[u8]) -> Option<PasswordDigest> {
         let _ = user;
         None

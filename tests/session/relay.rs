@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use epoll_group::codec::message::ServerKind;
+use epoll_group::codec::message::{Notice, ServerKind};
 use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::tso::Operation;
@@ -72,6 +72,7 @@ fn the_ending_says_what_the_other_server_said() {
     assert_eq!((change.affected, change.insert_id), (Some(3), Some(17)));
     assert_eq!(change.produced.as_deref(), Some(&b"Records: 3"[..]));
     assert_eq!((change.warnings[0].code, change.warnings[0].level()), (1003, Level::Note));
+    assert_eq!(change.notices, [Notice::ServerState(1)]);
     assert_eq!(change.fetch_done, None);
 
     let whole = [meta(), vec![row(1, "x"), Piece::End(ending.clone())]].concat();

@@ -81,8 +81,7 @@ impl<'a> Challenge<'a> {
             Self::Classic(data) => Ok(data.to_vec()),
             Self::Salted { salt } => Ok([&salt[..], b"0"].concat()),
             Self::Crypted { salt, rounds, account_salt } => {
-                let rounds = rounds_text(rounds)?;
-                Ok([&salt[..], &rounds, b"$", account_salt, b"1"].concat())
+                Ok(crypted_bytes(salt, &rounds_text(rounds)?, account_salt))
             }
         }
     }
@@ -120,6 +119,15 @@ impl<'a> Challenge<'a> {
             }
         }
     }
+}
+
+/// Bytes of [`Challenge::Crypted`], with the rounds as text.
+pub(super) fn crypted_bytes(
+    salt: &[u8; SALT_BYTES],
+    rounds: &[u8; 3],
+    account_salt: &[u8; SALT_BYTES],
+) -> Vec<u8> {
+    [&salt[..], rounds, b"$", account_salt, b"1"].concat()
 }
 
 /// A thousandth of the rounds, in three hexadecimal digits.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use super::challenge::{ChallengeError, SALT_BYTES, rounds_of, rounds_text};
+use super::challenge::{ChallengeError, SALT_BYTES, crypted_bytes, rounds_of, rounds_text};
 use super::proof::StoredPassword;
 
 /// Characters of a digest.
@@ -122,7 +122,8 @@ impl PasswordDigest {
         [b"$A$", &self.thousands[..], b"$", &self.salt, &self.digest].concat()
     }
 
-    /// What the proof of a client is compared with. The digest takes the place of the password.
+    /// Returns the hash that checks the proof of a client. It is made of the digest instead of the
+    /// password.
     #[must_use]
     pub fn stored(&self) -> StoredPassword {
         StoredPassword::of(&self.digest)
@@ -131,7 +132,7 @@ impl PasswordDigest {
     /// Returns the bytes of the [`Challenge`](super::Challenge) for the account.
     #[must_use]
     pub fn challenge(&self, salt: &[u8; SALT_BYTES]) -> Vec<u8> {
-        [&salt[..], &self.thousands, b"$", &self.salt, b"1"].concat()
+        crypted_bytes(salt, &self.thousands, &self.salt)
     }
 }
 

@@ -178,7 +178,7 @@ fn what_is_out_of_order_is_an_error_and_spoils_the_challenge() {
 fn a_digest_takes_the_place_of_the_password_for_the_user_that_is_named_first() {
     let digest = PasswordDigest::of(b"secret", OTHER_SALT, 5000).expect("short enough");
     let stored = digest.stored();
-    // What the client is asked for, and whom it then says it is.
+    // Returns whether the challenge was for a digest, and whether the login succeeded.
     let login = |named: &[u8], user: &[u8], password: &[u8]| {
         let mut handshake = Handshake::new(MOST);
         let start =

@@ -31,8 +31,8 @@ mod fixture;
 mod statements;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use epoll_group::codec::auth::{PasswordDigest, StoredPassword};
 use epoll_group::session::{
@@ -47,9 +47,13 @@ pub use statements::{Numbers, finish_with, one_text};
 pub struct Engine {
     pub control: Arc<Control>,
     accounts: HashMap<Vec<u8>, StoredPassword>,
-    /// Password of the account of that name.
-    digest: PasswordDigest,
 }
+
+/// Password of the account `digest`. Made once, because it takes 5000 rounds of hashing.
+static DIGEST: LazyLock<PasswordDigest> = LazyLock::new(|| {
+    let digest = PasswordDigest::of(PASSWORD.as_bytes(), *b"0123456789abcdefghij", 5000);
+    digest.expect("the password is short")
+});
 
 /// One session.
 pub struct Session {
@@ -70,10 +74,8 @@ impl Engine {
             .map(|name| (name.as_bytes().to_vec(), StoredPassword::of(PASSWORD.as_bytes())))
             .collect();
         accounts.insert(b"empty".to_vec(), StoredPassword::of(b""));
-        let digest = PasswordDigest::of(PASSWORD.as_bytes(), *b"0123456789abcdefghij", 5000);
-        let digest = digest.expect("the password is short");
-        accounts.insert(b"digest".to_vec(), digest.stored());
-        Self { control: Arc::default(), accounts, digest }
+        accounts.insert(b"digest".to_vec(), DIGEST.stored());
+        Self { control: Arc::default(), accounts }
     }
 }
 
@@ -95,7 +97,7 @@ impl Service for Engine {
     }
 
     fn digest(&self, user: &[u8]) -> Option<PasswordDigest> {
-        (user == b"digest").then_some(self.digest)
+        (user == b"digest").then(|| *DIGEST)
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {

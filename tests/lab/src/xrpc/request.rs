@@ -52,17 +52,18 @@ pub fn plan_digest(plan: &AnyPlan) -> Vec<u8> {
 
 /// The first frame of a login.
 pub fn login_start() -> ClientMessage {
-    ClientMessage::AuthenticateStart(AuthenticateStart {
-        mech_name: b"MYSQL41".to_vec(),
-        ..AuthenticateStart::default()
-    })
+    login_start_with(None)
 }
 
 /// The same, of a client that names its user at once.
 pub fn login_start_of(user: &str) -> ClientMessage {
+    login_start_with(Some(user.as_bytes().to_vec()))
+}
+
+fn login_start_with(auth_data: Option<Vec<u8>>) -> ClientMessage {
     ClientMessage::AuthenticateStart(AuthenticateStart {
         mech_name: b"MYSQL41".to_vec(),
-        auth_data: Some(user.as_bytes().to_vec()),
+        auth_data,
         ..AuthenticateStart::default()
     })
 }
