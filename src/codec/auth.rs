@@ -71,6 +71,6 @@ mod proof;
 mod reply;
 
 pub use challenge::{Challenge, ChallengeError, SALT_BYTES, printable_salt};
-pub use crypt::{MAX_CRYPT_PASSWORD_BYTES, PasswordDigest, crypt_digest};
+pub use crypt::{DigestSalt, MAX_CRYPT_PASSWORD_BYTES, PasswordDigest, crypt_digest};
 pub use proof::{PROOF_BYTES, Proof, StoredPassword, TextError};
 pub use reply::{Reply, ReplyError};

@@ -24,7 +24,7 @@ use std::io;
 
 use super::error::AuthError;
 use crate::codec::auth::{
-    PROOF_BYTES, PasswordDigest, Proof, SALT_BYTES, StoredPassword, printable_salt,
+    DigestSalt, PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt,
 };
 use crate::codec::proto::session::AuthenticateStart;
 use crate::net::Address;
@@ -79,23 +79,23 @@ impl Handshake {
         Self { state: State::Idle, failures: 0, most_failures: max_login_attempts }
     }
 
-    /// Handles the start of a login. The salt is used once, see [`fresh_salt`]. `digest_of` returns
-    /// the digest of a user's password, if the server stores that.
+    /// Handles the start of a login. The salt is used once, see [`fresh_salt`]. `digest_salt`
+    /// returns the salt of a user's digest, if the server stores one.
     pub(super) fn handle_start(
         &mut self,
         start: &AuthenticateStart,
         salt: [u8; SALT_BYTES],
-        digest_of: impl FnOnce(&[u8]) -> Option<PasswordDigest>,
+        digest_salt: impl FnOnce(&[u8]) -> Option<DigestSalt>,
     ) -> Step {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle if is_known(&start.mech_name) => {
                 let user = start.auth_data.as_deref().filter(|user| !user.is_empty());
-                let digest = user.and_then(|user| Some((user, digest_of(user)?)));
-                let challenge = match &digest {
-                    Some((_, digest)) => digest.challenge(&salt),
+                let of_account = user.and_then(|user| Some((user, digest_salt(user)?)));
+                let challenge = match &of_account {
+                    Some((_, digest_salt)) => digest_salt.challenge(&salt),
                     None => salt.to_vec(),
                 };
-                let digest_user = digest.map(|(user, _)| user.into());
+                let digest_user = of_account.map(|(user, _)| user.into());
                 self.state = State::Challenged { salt, digest_user };
                 Step::SendChallenge(challenge)
             }
@@ -316,8 +316,9 @@ impl<'a> Login<'a> {
     /// client cannot find out names. Report a locked or expired account only after this has
     /// succeeded.
     ///
-    /// For an account whose password is kept as a digest it is [`PasswordDigest::stored`], and
-    /// [`Service::digest`](super::Service::digest) returns the digest.
+    /// For an account whose password is kept as a digest it is
+    /// [`PasswordDigest::stored`](crate::codec::auth::PasswordDigest::stored), and
+    /// [`Service::digest_salt`](super::Service::digest_salt) returns the salt.
     ///
     /// # Errors
     ///

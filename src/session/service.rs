@@ -6,7 +6,7 @@ use super::error::{AuthError, SessionError};
 use super::reply::Reply;
 use super::request::Request;
 use super::session_shared::{Cancel, SessionId};
-use crate::codec::auth::PasswordDigest;
+use crate::codec::auth::DigestSalt;
 
 /// Database, or another program that answers statements.
 ///
@@ -69,14 +69,18 @@ pub trait Service: Send + Sync + 'static {
     /// An [`AuthError`] refuses the login. The client may try again, up to `max_login_attempts`.
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError>;
 
-    /// Returns the digest of a user's password, for accounts that are kept as SHA-256-crypt digests
-    /// (MySQL's `caching_sha2_password`). Called at the start of a login, if the client names the user
-    /// there, as newer clients do. The client then proves that it knows the digest. An older client
-    /// cannot log in to such an account. This library's client refuses more than 10 000 rounds.
+    /// Returns the salt of a user's digest, for accounts whose passwords are kept as SHA-256-crypt
+    /// digests (MySQL's `caching_sha2_password`, [`PasswordDigest`](crate::codec::auth::PasswordDigest)).
     ///
-    /// A client learns without a password whether a name has a digest, and the salt of the digest. To hide
-    /// which names exist, return a digest for unknown names too, always the same for one name.
-    fn digest(&self, user: &[u8]) -> Option<PasswordDigest> {
+    /// Called at the start of a login, if the client names the user there, as newer clients do. The
+    /// client then proves that it knows the digest. An older client cannot log in to such an account.
+    /// This library's client refuses more than 10 000 rounds.
+    ///
+    /// A client needs no password for this, so the look-up should be cheap. It is not made for an
+    /// address that has failed too often. A client learns whether a name has a digest, and the salt. To
+    /// hide which names exist, keep all passwords as digests with the same rounds, and return a salt for
+    /// unknown names too, made from the name and a secret.
+    fn digest_salt(&self, user: &[u8]) -> Option<DigestSalt> {
         let _ = user;
         None
     }

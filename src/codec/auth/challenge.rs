@@ -130,7 +130,7 @@ pub(super) fn crypted_bytes(
     [&salt[..], rounds, b"$", account_salt, b"1"].concat()
 }
 
-/// A thousandth of the rounds, in three hexadecimal digits.
+/// The rounds divided by 1000, in three hexadecimal digits.
 pub(super) fn rounds_text(rounds: u32) -> Result<[u8; 3], ChallengeError> {
     let thousands = rounds / 1000;
     if !(1..=MAX_THOUSANDS).contains(&thousands) || !rounds.is_multiple_of(1000) {
@@ -187,15 +187,15 @@ pub enum ChallengeError {
         /// Greatest number of rounds allowed.
         limit: u32,
     },
-    /// The text is none of a digest: `$A$`, three digits, `$`, 20 bytes of salt, 43 characters.
+    /// The text is not that of a digest: `$A$`, three digits, `$`, 20 bytes of salt, 43 characters.
     Digest {
-        /// Its length in bytes; 70 are needed.
+        /// Length of the text in bytes; 70 are needed.
         length: usize,
     },
-    /// The password is longer than [`MAX_CRYPT_PASSWORD_BYTES`]; no account of that kind has such a
-    /// password.
+    /// The password is longer than [`MAX_CRYPT_PASSWORD_BYTES`], or empty. No account of that kind has
+    /// such a password.
     Password {
-        /// Its length in bytes.
+        /// Length of the password in bytes.
         length: usize,
     },
 }
@@ -213,7 +213,8 @@ impl fmt::Display for ChallengeError {
         match self {
             Self::NoRounds => f.write_str("rounds of the digest are no number"),
             Self::Digest { length } => {
-                write!(f, "{length} bytes are not the 70 of a digest, $A$005$ salt digest")
+                let form = "$A$, three digits, $, 20 bytes of salt, 43 characters";
+                write!(f, "a text of {length} bytes is no digest: {form}")
             }
             Self::NoSeparator => f.write_str("no separator before the salt of the account"),
             Self::Rounds { rounds, limit } if (1..=*limit).contains(rounds) => {
@@ -221,7 +222,7 @@ impl fmt::Display for ChallengeError {
             }
             Self::Rounds { rounds, limit } => write!(f, "{rounds} rounds are not in 1..={limit}"),
             Self::Password { length } => {
-                write!(f, "password of {length} bytes exceeds {MAX_CRYPT_PASSWORD_BYTES}")
+                write!(f, "password of {length} bytes, 1 to {MAX_CRYPT_PASSWORD_BYTES} are allowed")
             }
         }
     }

@@ -59,7 +59,10 @@ pub fn crypt_digest(password: &[u8], salt: &[u8], rounds: u32) -> Option<[u8; CR
 
 /// Password of an account as a SHA-256-crypt digest: MySQL's `caching_sha2_password`.
 ///
-/// *Shape*: 68 bytes, `Copy`. `Debug` hides the digest.
+/// Who knows the digest can log in without the password, so keep it as secret as a password. A server
+/// needs only [`salt`](Self::salt) and [`stored`](Self::stored), which does not let anybody log in.
+///
+/// *Shape*: 66 bytes. `Debug` hides the digest.
 ///
 /// # Examples
 ///
@@ -73,10 +76,9 @@ pub fn crypt_digest(password: &[u8], salt: &[u8], rounds: u32) -> Option<[u8; CR
 /// assert_eq!(PasswordDigest::parse(&text)?.stored(), digest.stored());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct PasswordDigest {
-    thousands: [u8; 3],
-    salt: [u8; SALT_BYTES],
+    salt: DigestSalt,
     digest: [u8; CRYPT_DIGEST_BYTES],
 }
 
@@ -86,40 +88,49 @@ impl PasswordDigest {
     /// # Errors
     ///
     /// [`ChallengeError::Rounds`]: the rounds are no multiple of 1000 in 1000..=4095000.
-    /// [`ChallengeError::Password`]: the password is too long.
+    /// [`ChallengeError::Password`]: the password is empty or too long.
     pub fn of(
         password: &[u8],
         salt: [u8; SALT_BYTES],
         rounds: u32,
     ) -> Result<Self, ChallengeError> {
-        let thousands = rounds_text(rounds)?;
-        let digest = crypt_digest(password, &salt, rounds)
-            .ok_or(ChallengeError::Password { length: password.len() })?;
-        Ok(Self { thousands, salt, digest })
+        let of_account = DigestSalt::new(salt, rounds)?;
+        let digest =
+            (!password.is_empty()).then(|| crypt_digest(password, &salt, rounds)).flatten();
+        let digest = digest.ok_or(ChallengeError::Password { length: password.len() })?;
+        Ok(Self { salt: of_account, digest })
     }
 
-    /// Reads the text that MySQL stores: `$A$`, a thousandth of the rounds in three hexadecimal
+    /// Reads the text that MySQL stores: `$A$`, the rounds divided by 1000 in three hexadecimal
     /// digits, `$`, 20 bytes of salt and 43 characters. An account without a password has an empty
     /// text, which is no digest.
     ///
     /// # Errors
     ///
-    /// The text has another form.
+    /// [`ChallengeError::Digest`]: the text has another form. [`ChallengeError::Rounds`]: it says 0
+    /// rounds.
     pub fn parse(text: &[u8]) -> Result<Self, ChallengeError> {
         let no_digest = ChallengeError::Digest { length: text.len() };
         let rest = text.strip_prefix(b"$A$").ok_or(no_digest)?;
         let (thousands, rest) = rest.split_first_chunk::<3>().ok_or(no_digest)?;
-        let rest = rest.strip_prefix(b"$").ok_or(ChallengeError::NoSeparator)?;
+        let rest = rest.strip_prefix(b"$").ok_or(no_digest)?;
         let (salt, rest) = rest.split_first_chunk::<SALT_BYTES>().ok_or(no_digest)?;
         let digest = rest.try_into().map_err(|_| no_digest)?;
-        rounds_text(rounds_of(*thousands)?)?;
-        Ok(Self { thousands: *thousands, salt: *salt, digest })
+        let rounds = rounds_of(*thousands).map_err(|_| no_digest)?;
+        Ok(Self { salt: DigestSalt::new(*salt, rounds)?, digest })
     }
 
     /// The text that [`parse`](Self::parse) reads.
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
-        [b"$A$", &self.thousands[..], b"$", &self.salt, &self.digest].concat()
+        let DigestSalt { thousands, salt } = &self.salt;
+        [b"$A$", &thousands[..], b"$", salt, &self.digest].concat()
+    }
+
+    /// Returns the salt and the rounds.
+    #[must_use]
+    pub const fn salt(&self) -> DigestSalt {
+        self.salt
     }
 
     /// Returns the hash that checks the proof of a client. It is made of the digest instead of the
@@ -128,17 +139,40 @@ impl PasswordDigest {
     pub fn stored(&self) -> StoredPassword {
         StoredPassword::of(&self.digest)
     }
-
-    /// Returns the bytes of the [`Challenge`](super::Challenge) for the account.
-    #[must_use]
-    pub fn challenge(&self, salt: &[u8; SALT_BYTES]) -> Vec<u8> {
-        crypted_bytes(salt, &self.thousands, &self.salt)
-    }
 }
 
 impl fmt::Debug for PasswordDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PasswordDigest(..)")
+    }
+}
+
+/// Salt and rounds of a [`PasswordDigest`]: what a client needs to make the digest of its password.
+/// No secret.
+///
+/// *Shape*: 23 bytes, `Copy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestSalt {
+    /// Rounds divided by 1000, as text.
+    thousands: [u8; 3],
+    salt: [u8; SALT_BYTES],
+}
+
+impl DigestSalt {
+    /// Creates the salt of an account.
+    ///
+    /// # Errors
+    ///
+    /// [`ChallengeError::Rounds`]: the rounds are no multiple of 1000 in 1000..=4095000.
+    pub fn new(salt: [u8; SALT_BYTES], rounds: u32) -> Result<Self, ChallengeError> {
+        Ok(Self { thousands: rounds_text(rounds)?, salt })
+    }
+
+    /// Returns the bytes of [`Challenge::Crypted`](super::Challenge::Crypted). `salt` is the one of
+    /// this login.
+    #[must_use]
+    pub fn challenge(&self, salt: &[u8; SALT_BYTES]) -> Vec<u8> {
+        crypted_bytes(salt, &self.thousands, &self.salt)
     }
 }
 
@@ -268,7 +302,7 @@ mod tests {
         let read = PasswordDigest::parse(&text).expect("its own text");
         assert_eq!(read.to_text(), text);
         assert!(read.stored() == StoredPassword::of(&crypted));
-        let challenge = read.challenge(b"ABCDEFGHIJKLMNOPQRST");
+        let challenge = read.salt().challenge(b"ABCDEFGHIJKLMNOPQRST");
         let expected =
             Challenge::Crypted { salt: b"ABCDEFGHIJKLMNOPQRST", rounds: 5000, account_salt: SALT };
         assert_eq!(Challenge::parse(&challenge), Ok(expected));
@@ -285,17 +319,22 @@ mod tests {
         }
         let error = PasswordDigest::parse(b"*14E6").expect_err("another form");
         assert_eq!(error, ChallengeError::Digest { length: 5 });
+        let long = [&text[..], b"x"].concat();
+        let error = PasswordDigest::parse(&long).expect_err("a byte too long");
+        assert_eq!(error, ChallengeError::Digest { length: 71 });
         let with = |at: usize, byte: u8| {
             let mut text = text.clone();
             text[at] = byte;
             PasswordDigest::parse(&text).expect_err("another form")
         };
         assert_eq!(with(1, b'B'), ChallengeError::Digest { length: 70 });
-        assert_eq!(with(4, b'x'), ChallengeError::NoRounds);
-        assert_eq!(with(6, b'/'), ChallengeError::NoSeparator);
+        assert_eq!(with(4, b'x'), ChallengeError::Digest { length: 70 });
+        assert_eq!(with(6, b'/'), ChallengeError::Digest { length: 70 });
         assert!(matches!(with(5, b'0'), ChallengeError::Rounds { rounds: 0, .. }));
         let long = PasswordDigest::of(&[b'x'; 257], *SALT, 5000).expect_err("too long");
         assert_eq!(long, ChallengeError::Password { length: 257 });
+        let empty = PasswordDigest::of(b"", *SALT, 5000).expect_err("nobody could log in");
+        assert_eq!(empty, ChallengeError::Password { length: 0 });
         let odd = PasswordDigest::of(b"secret", *SALT, 5001).expect_err("no multiple");
         assert!(matches!(odd, ChallengeError::Rounds { rounds: 5001, .. }));
     }

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::auth::{Challenge, Reply};
+use crate::codec::auth::{Challenge, PasswordDigest, Reply};
 
 const SALT: [u8; 20] = *b"0123456789abcdefghij";
 const OTHER_SALT: [u8; 20] = *b"ABCDEFGHIJKLMNOPQRST";
@@ -183,7 +183,8 @@ fn a_digest_takes_the_place_of_the_password_for_the_user_that_is_named_first() {
         let mut handshake = Handshake::new(MOST);
         let start =
             AuthenticateStart { auth_data: Some(named.to_vec()), ..AuthenticateStart::default() };
-        let step = handshake.handle_start(&start, SALT, |user| (user == b"new").then_some(digest));
+        let step =
+            handshake.handle_start(&start, SALT, |user| (user == b"new").then(|| digest.salt()));
         let Step::SendChallenge(challenge) = step else { panic!("{step:?}") };
         let challenge = Challenge::parse(&challenge).expect("well formed");
         let proof = challenge.prove(password, 5000).expect("few rounds");

@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use epoll_group::codec::auth::{PasswordDigest, StoredPassword};
+use epoll_group::codec::auth::{DigestSalt, PasswordDigest, StoredPassword};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
@@ -96,8 +96,8 @@ impl Service for Engine {
         Ok(Account::new(&String::from_utf8_lossy(login.user())).limits(limits))
     }
 
-    fn digest(&self, user: &[u8]) -> Option<PasswordDigest> {
-        (user == b"digest").then(|| *DIGEST)
+    fn digest_salt(&self, user: &[u8]) -> Option<DigestSalt> {
+        (user == b"digest").then(|| DIGEST.salt())
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {
