@@ -74,8 +74,8 @@ impl Ending {
         self
     }
 
-    /// Sets the number of examined rows and the names of the indexes used, separated by `;`. A
-    /// reply without a result has neither.
+    /// Sets the number of examined rows and the names of the indexes used, separated by `;`. They are
+    /// sent behind a result, to a client that asks for them by `feed_back`.
     #[must_use]
     pub fn feedback(self, examined_rows: u64, chosen_index: impl Into<Vec<u8>>) -> Self {
         Self { feedback: Some((examined_rows, chosen_index.into())), ..self }
@@ -112,14 +112,15 @@ impl Ending {
         }
     }
 
-    /// Replaces everything but the warnings by `other`, and appends its warnings. Returns the error
-    /// of `other`.
+    /// Replaces everything by `other`, but appends its warnings and adds its bits about the server.
+    /// Returns the error of `other`.
     pub(super) fn replace_by(&mut self, mut other: Self) -> Result<(), SessionError> {
         let mut warnings = std::mem::take(&mut self.warnings);
         warnings.append(&mut other.warnings);
         warnings.truncate(MOST_WARNINGS);
         let error = other.error.take();
-        *self = Self { warnings, ..other };
+        let server_state = self.server_state | other.server_state;
+        *self = Self { warnings, server_state, ..other };
         error.map_or(Ok(()), Err)
     }
 

@@ -51,16 +51,22 @@ pub struct Reply<'a> {
 /// Longest string column, by its declared length in bytes, whose values come in chunks.
 const MAX_CHUNKED_STRING: u32 = 2048;
 
-/// Kind of a column in a chunk. `None` if its result is to be sent as rows: a chunk ends at a long
-/// value, so of long ones it would have few.
-fn block_kind(column: &Column<'_>) -> Option<BlockKind> {
-    let is_long = column.field_type == FieldType::Bytes
-        && column.length.is_some_and(|length| length > MAX_CHUNKED_STRING);
-    let is_geometry = column.original_type == OriginalType::MysqlTypeGeometry;
-    if is_long || is_geometry {
-        return None;
+/// Returns the kinds of the columns in a chunk. `None` if their result is to be sent as rows: a chunk
+/// ends at a long value, so a chunk of long values would hold few.
+fn chunk_kinds(columns: &[Column<'_>]) -> Result<Option<Vec<BlockKind>>, SessionError> {
+    let needs_rows = |column: &Column<'_>| {
+        let is_long = column.length.is_some_and(|length| length > MAX_CHUNKED_STRING);
+        (column.field_type == FieldType::Bytes && is_long)
+            || column.original_type == OriginalType::MysqlTypeGeometry
+    };
+    if columns.iter().any(needs_rows) {
+        return Ok(None);
     }
-    BlockKind::of_types(column.field_type, column.original_type)
+    let kinds = columns.iter().enumerate().map(|(at, column)| {
+        BlockKind::of_types(column.field_type, column.original_type)
+            .ok_or_else(|| SessionError::unsupported(format!("column {at} cannot be in a chunk")))
+    });
+    kinds.collect::<Result<_, _>>().map(Some)
 }
 
 impl Reply<'_> {
@@ -73,7 +79,8 @@ impl Reply<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are no columns, or if the description of a column is too long.
+    /// Returns an error if there are no columns, or if the description of a column is too long. Also if
+    /// the client asked for chunks and the two types of a column do not go together.
     pub fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
         if columns.is_empty() {
             return Err(SessionError::unsupported("a result has at least one column"));
@@ -85,6 +92,7 @@ impl Reply<'_> {
         if state.form.plain {
             return Err(SessionError::unsupported("a savepoint has no result"));
         }
+        let kinds = if state.form.chunks { chunk_kinds(columns)? } else { None };
         state.put_chunk(self.out)?;
         let another = state.results;
         let (written, _) = state.write(self.out, |encoder| {
@@ -96,11 +104,7 @@ impl Reply<'_> {
         written?;
         state.results = true;
         state.columns = columns.len();
-        state.chunks = None;
-        if state.form.chunks {
-            let kinds: Option<Vec<_>> = columns.iter().map(block_kind).collect();
-            state.chunks = kinds.map(|kinds| ChunkWriter::new(&kinds));
-        }
+        state.chunks = kinds.map(|kinds| ChunkWriter::new(&kinds));
         Ok(())
     }
 
@@ -155,8 +159,8 @@ impl Reply<'_> {
     /// Takes the rest of the reply from another server. After the handler has returned, the layer
     /// asks for frames as the client takes them. They continue a result that was begun here.
     ///
-    /// The [`Ending`](super::Ending) of the relay replaces the changed rows, ids and texts set
-    /// here, and adds its warnings. A request about a savepoint has no result, so its relay returns
+    /// The [`Ending`](super::Ending) of the relay replaces the changed rows, ids, texts and costs set
+    /// here, and adds its warnings and its bits about the server. A request about a savepoint has no result, so its relay returns
     /// only an ending.
     pub fn relay(&mut self, relay: impl Relay + 'static) {
         self.feed_from(|state| {
@@ -209,8 +213,8 @@ impl Reply<'_> {
         self.state.ending.add_warning(level, code, text.into());
     }
 
-    /// Sets the number of examined rows and the names of the indexes used, separated by `;`, for a client
-    /// that asks for them by `feed_back`. A reply without a result has neither.
+    /// Sets the number of examined rows and the names of the indexes used, separated by `;`. They are
+    /// sent behind a result, to a client that asks for them by `feed_back`.
     pub fn feedback(&mut self, examined_rows: u64, chosen_index: impl Into<Vec<u8>>) {
         self.state.ending.feedback = Some((examined_rows, chosen_index.into()));
     }

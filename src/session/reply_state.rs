@@ -42,20 +42,28 @@ pub(super) struct ReplyForm {
     metadata: Metadata,
     pub(super) chunks: bool,
     credit: Option<Credit>,
+    /// Set if the client wants to know the cost of the statement.
+    feedback: bool,
     /// Set if a bare OK ends the reply, without the end of a statement.
     pub(super) plain: bool,
 }
 
 impl ReplyForm {
     /// Form of a reply that is a bare OK.
-    pub(super) const PLAIN: Self =
-        Self { metadata: Metadata::Full, chunks: false, credit: None, plain: true };
+    pub(super) const PLAIN: Self = Self {
+        metadata: Metadata::Full,
+        chunks: false,
+        credit: None,
+        feedback: false,
+        plain: true,
+    };
 
     /// Form of the reply to a statement or plan. `token` is its credit in KiB; -1 means no limit.
     pub(super) fn of(
         compact: Option<bool>,
         chunks: Option<bool>,
         token: Option<i32>,
+        feedback: Option<bool>,
     ) -> Result<Self, SessionError> {
         let credit = match token {
             None | Some(-1) => None,
@@ -64,7 +72,8 @@ impl ReplyForm {
         };
         let metadata = if compact == Some(true) { Metadata::Compact } else { Metadata::Full };
         let chunks = chunks.unwrap_or_default();
-        Ok(Self { metadata, chunks, credit, plain: false })
+        let feedback = feedback.unwrap_or_default();
+        Ok(Self { metadata, chunks, credit, feedback, plain: false })
     }
 }
 
@@ -376,6 +385,9 @@ impl ReplyState {
         }
         let result = result.and_then(|()| self.put_chunk(out));
         self.shared.set_answered();
+        if !self.form.feedback {
+            self.ending.feedback = None;
+        }
         self.write(out, |encoder| match &result {
             Ok(()) if self.form.plain => encoder.ok(None),
             Ok(()) => self.ending.put(encoder, self.results),

@@ -64,8 +64,9 @@ fn the_ending_says_what_the_other_server_said() {
     let ending = Ending::new().affected(3).last_insert_id(17).info("Records: 3");
     let ending = ending.warning(Level::Note, 1003, "careful").feedback(100, "PRIMARY");
     let ending = ending.server_state(1);
+    let asks = StmtExecute { feed_back: Some(true), ..update("") };
     let reply = |client: &mut Client, pieces: Vec<Piece>| {
-        Backend::of(pieces).send(&server, client, 2, update(""));
+        Backend::of(pieces).send(&server, client, 2, asks.clone());
         client.reply(2)
     };
     let change = reply(&mut client, vec![Piece::End(ending.clone())]).good();
@@ -81,6 +82,20 @@ fn the_ending_says_what_the_other_server_said() {
         (done.examined_row_count, done.chosen_index.as_deref()),
         (Some(100), Some(&b"PRIMARY"[..]))
     );
+
+    // Costs are for who asks for them. Bits that the handler sets are kept.
+    server.control.plant("bits", {
+        let backend = Backend::of([meta(), vec![Piece::End(ending.clone())]].concat()).relay();
+        |reply| {
+            reply.server_state(2);
+            reply.relay(backend);
+            Ok(())
+        }
+    });
+    client.send_sql(2, update("script bits"));
+    let change = client.reply(2).good();
+    assert_eq!(change.notices, [Notice::ServerState(3)]);
+    assert_eq!(change.fetch_done.expect("there was a result").examined_row_count, None);
 
     // An error, behind rows and with warnings, or alone.
     let error = SessionError::new(1062, b"23000", "Duplicate entry");

@@ -107,7 +107,12 @@ impl<S: Service> Session<S> {
         out: &Output,
         message: &StmtExecute,
     ) -> Result<StepResult, SessionError> {
-        let form = ReplyForm::of(message.compact_metadata, message.chunk_result, message.token)?;
+        let form = ReplyForm::of(
+            message.compact_metadata,
+            message.chunk_result,
+            message.token,
+            message.feed_back,
+        )?;
         let conn = &self.shared.conn;
         let cached;
         let text = match message.source() {
@@ -151,7 +156,12 @@ impl<S: Service> Session<S> {
         message: &ExecPlan,
         bytes: usize,
     ) -> Result<StepResult, SessionError> {
-        let form = ReplyForm::of(message.compact_metadata, message.chunk_result, message.token)?;
+        let form = ReplyForm::of(
+            message.compact_metadata,
+            message.chunk_result,
+            message.token,
+            message.feed_back,
+        )?;
         let conn = &self.shared.conn;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;
