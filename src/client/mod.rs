@@ -174,9 +174,10 @@ impl Client {
     ///
     /// Errors of [`session`](Self::session), and errors of the server.
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
+        let wire = timestamps_wire(count)?;
         let link = self.some_link()?;
         // The answer is one frame, so it is complete or absent.
-        let taken = self.ask_timestamps(link, count)?.wait();
+        let taken = self.ask_timestamps(link, wire)?.wait();
         answer::timestamp(&taken, self.fleet.options.dialect)
     }
 
@@ -187,12 +188,16 @@ impl Client {
         count: u32,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
+        let wire = match timestamps_wire(count) {
+            Ok(wire) => wire,
+            Err(error) => return code(Err(error)),
+        };
         if let Some(link) = self.fleet.least_loaded() {
-            return self.timestamps_of(link, count, code);
+            return self.timestamps_of(link, wire, code);
         }
         let client = self.clone();
         self.session_then(move |session| match session {
-            Ok(session) => client.timestamps_of(session.into_link(), count, code),
+            Ok(session) => client.timestamps_of(session.into_link(), wire, code),
             Err(error) => code(Err(error)),
         });
     }
@@ -200,10 +205,10 @@ impl Client {
     fn timestamps_of(
         &self,
         link: Arc<Link>,
-        count: u32,
+        wire: Wire,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
-        match self.ask_timestamps(link, count) {
+        match self.ask_timestamps(link, wire) {
             Ok(outstanding) => {
                 let dialect = self.fleet.options.dialect;
                 outstanding
@@ -213,11 +218,7 @@ impl Client {
         }
     }
 
-    fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Outstanding, Error> {
-        let batch_count = i32::try_from(count)
-            .map_err(|_| Error::not_sent(ErrorKind::TooManyTimestamps(count)))?;
-        let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
-        let wire = Wire::new(Asked::Timestamps, message);
+    fn ask_timestamps(&self, link: Arc<Link>, wire: Wire) -> Result<Outstanding, Error> {
         self.ask_once(link, wire, self.fleet.options.request_timeout)
     }
 
@@ -254,6 +255,14 @@ impl Client {
 }
 
 /// Time `timeout` from now, or a time that is never reached.
+/// Request for so many timestamps.
+fn timestamps_wire(count: u32) -> Result<Wire, Error> {
+    let batch_count =
+        i32::try_from(count).map_err(|_| Error::not_sent(ErrorKind::TooManyTimestamps(count)))?;
+    let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
+    Ok(Wire::new(Asked::Timestamps, message))
+}
+
 fn deadline(timeout: Duration) -> Instant {
     clock::now() + timeout.min(LONGEST)
 }

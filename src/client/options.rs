@@ -160,7 +160,8 @@ impl Options {
         self
     }
 
-    /// Form of the headers, which must be that of the server (`galaxy_protocol`). Bytes do not tell it.
+    /// Form of the headers and of the columns, which must be that of the server (`galaxy_protocol`). Its
+    /// bytes do not show the form. Frames of [`Answer::try_frame`](super::Answer::try_frame) have it too.
     /// *Range* versions 0..=127. *Default* [`Dialect::Legacy`].
     #[must_use]
     pub const fn dialect(mut self, dialect: Dialect) -> Self {

@@ -16,7 +16,7 @@ use super::options::Options;
 use super::request::Wire;
 use super::slot::{Asked, Slot, Watcher};
 use crate::codec::error::Scope;
-use crate::codec::frame::Frame;
+use crate::codec::frame::{Dialect, Frame};
 use crate::codec::message::{ClientMessage, ServerMessage};
 
 /// Stage of the connection.
@@ -53,6 +53,8 @@ pub(super) struct State {
 const AUTO_COMMIT: u64 = 1 << 63;
 /// Session of the login and of probes.
 const CONNECTION: u64 = 0;
+/// Older servers of the Galaxy dialect answer a login in this session.
+const GALAXY_LOGIN: u64 = 1;
 /// First session id that the client uses. 1 is reserved.
 const FIRST_SESSION: u64 = 2;
 
@@ -97,7 +99,7 @@ impl State {
             }
             let rest = &input[at..];
             match Frame::parse(rest, dialect, &self.shared.limits) {
-                Ok(Some((frame, bytes))) if frame.session() == CONNECTION => {
+                Ok(Some((frame, bytes))) if is_connection(frame.session(), dialect) => {
                     self.handle_connection_frame(&frame, now);
                     at += bytes;
                 }
@@ -466,6 +468,11 @@ impl State {
             });
         }
     }
+}
+
+/// Returns true if frames of this session are about the whole connection.
+const fn is_connection(session: u64, dialect: Dialect) -> bool {
+    session == CONNECTION || (session == GALAXY_LOGIN && matches!(dialect, Dialect::Galaxy { .. }))
 }
 
 #[cfg(test)]

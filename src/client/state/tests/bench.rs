@@ -89,6 +89,10 @@ impl Bench {
         self.message(0, &ServerMessage::AuthenticateContinue(challenge));
     }
 
+    fn dialect(&self) -> Dialect {
+        self.state.shared.options.dialect
+    }
+
     // ---- the server's side ----
 
     /// Passes input that the state takes completely.
@@ -100,7 +104,7 @@ impl Bench {
 
     #[track_caller]
     pub(super) fn message(&mut self, session: u64, message: &ServerMessage) {
-        self.input(&encoded(session, message));
+        self.input(&encoded_in(self.dialect(), session, message));
     }
 
     #[track_caller]
@@ -136,9 +140,8 @@ impl Bench {
     pub(super) fn sent(&mut self) -> Vec<Sent> {
         let out = self.state.take_out();
         let (mut rest, mut sent) = (&out[..], Vec::new());
-        let limits = Limits::default();
-        while let Some((frame, bytes)) =
-            Frame::parse(rest, Dialect::Legacy, &limits).expect("good frames")
+        let (dialect, limits) = (self.dialect(), Limits::default());
+        while let Some((frame, bytes)) = Frame::parse(rest, dialect, &limits).expect("good frames")
         {
             let message = frame.client_message(&limits).expect("a good message");
             sent.push(Sent::of(frame.session(), &message));
@@ -297,8 +300,12 @@ pub(super) fn text(session: u64, text: &str) -> Sent {
 }
 
 pub(super) fn encoded(session: u64, message: &ServerMessage) -> Vec<u8> {
+    encoded_in(Dialect::Legacy, session, message)
+}
+
+fn encoded_in(dialect: Dialect, session: u64, message: &ServerMessage) -> Vec<u8> {
     let mut out = Vec::new();
-    message.encode(Dialect::Legacy, session, &mut out).expect("it is short");
+    message.encode(dialect, session, &mut out).expect("it is short");
     out
 }
 

@@ -3,9 +3,10 @@
 use super::bench::{Bench, Sent, options};
 use crate::client::error::{ErrorKind, Fate};
 use crate::codec::auth::Challenge;
+use crate::codec::frame::Dialect;
 use crate::codec::message::ServerMessage;
 use crate::codec::proto::notice::Frame as Notice;
-use crate::codec::proto::session::AuthenticateOk;
+use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 
 const SALT: &[u8; 20] = b"0123456789abcdefghij";
 
@@ -26,6 +27,18 @@ fn every_form_of_challenge_is_answered() {
         bench.message(0, &accepted());
         assert!(bench.state.is_ready());
         assert_eq!(bench.sent(), []);
+    }
+}
+
+#[test]
+fn an_older_server_may_answer_the_login_in_session_1() {
+    for (dialect, counts) in [(Dialect::Galaxy { version: 0 }, true), (Dialect::Legacy, false)] {
+        let mut bench = Bench::connected(options().dialect(dialect));
+        let challenge = AuthenticateContinue { auth_data: SALT.to_vec() };
+        bench.message(1, &ServerMessage::AuthenticateContinue(challenge));
+        bench.message(1, &accepted());
+        assert_eq!(bench.state.is_ready(), counts);
+        assert!(bench.state.lost().is_none());
     }
 }
 
