@@ -183,7 +183,7 @@ impl File {
         config.validate().map_err(|error| ConfigError(format!("[runtime] {error}")))?;
         if config.get("galaxy_protocol") != Config::default().get("galaxy_protocol") {
             let text = "[runtime] galaxy_protocol is on, but the proxy passes frames on as its nodes \
-                        send them, and it asks nodes in the other dialect";
+                        send them, and it speaks the other dialect with them";
             return Err(ConfigError(text.to_owned()));
         }
         Ok(config)

@@ -143,14 +143,14 @@ fn check_mode(names: &[String], message: &StmtExecute) -> Result<(), SessionErro
     if !names.iter().any(|name| name == "sql_mode") {
         return Ok(());
     }
-    let text = |any: &Any| {
-        let scalar = any.scalar.as_ref()?;
-        let text = scalar.v_string.as_ref().map(|text| &text.value);
-        let text = text.or_else(|| scalar.v_octets.as_ref().map(|octets| &octets.value))?;
-        Some(String::from_utf8_lossy(text).into_owned())
+    let changes = |any: &Any| match any.scalar.as_ref().map(|scalar| scalar.value()) {
+        Some(Ok(ScalarValue::String(text, _) | ScalarValue::Octets(text))) => {
+            route::changes_reading(&String::from_utf8_lossy(text))
+        }
+        // A number may have the bits of these modes.
+        _ => true,
     };
-    let modes = message.args.iter().filter_map(text);
-    if modes.into_iter().any(|mode| route::changes_reading(&mode)) {
+    if message.args.iter().any(changes) {
         return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
     }
     Ok(())
@@ -198,7 +198,7 @@ fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
         let what = match scalar.value() {
             Err(error) => error.to_string(),
             Ok(ScalarValue::Identifier(_)) => "a name is no value".to_owned(),
-            Ok(ScalarValue::RawString(_)) => "a part of the text is no value".to_owned(),
+            Ok(ScalarValue::RawString(_)) => "a raw text is no value".to_owned(),
             Ok(ScalarValue::Placeholder(_)) => "a placeholder is no value".to_owned(),
             Ok(_) => continue,
         };

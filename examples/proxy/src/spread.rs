@@ -530,7 +530,7 @@ fn add(to: &mut Summary, part: &Summary) {
     match (&mut to.feedback, &part.feedback) {
         (Some(sum), Some(cost)) => {
             let rows = [&*sum, cost].map(|cost| cost.examined_row_count.unwrap_or(0));
-            sum.examined_row_count = Some(rows.into_iter().sum());
+            sum.examined_row_count = rows.into_iter().reduce(u64::saturating_add);
         }
         (sum @ None, Some(cost)) => *sum = Some(cost.clone()),
         (_, None) => {}

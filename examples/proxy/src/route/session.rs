@@ -149,7 +149,10 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             let why = "only a constant is the same on all nodes";
             return Err(unroutable(format_args!("a change of {name}"), why));
         }
-        if name == "sql_mode" && constant(value).is_some_and(changes_reading) {
+        // A number may have the bits of these modes.
+        let is_number =
+            matches!(value, Expr::Value(ValueWithSpan { value: Value::Number(..), .. }));
+        if name == "sql_mode" && (is_number || constant(value).is_some_and(changes_reading)) {
             return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
         }
         if !is_harmless(&name, value) {

@@ -44,8 +44,13 @@ fn a_setting_that_fails_is_not_kept() {
     assert_eq!(rows(&mut session, "select 1"), "1;");
     session.run("set @a = 1").expect("it is set");
     assert_eq!(rows(&mut session, "select @a"), "1;");
-    let arguments = Request::sql("set sql_mode = ?").arg(Scalar::string("ansi_quotes", None));
-    assert_eq!(refused(&mut session, arguments).0, 1235);
+    let mut both = Scalar::octets(*b"ansi_quotes");
+    both.v_string = Scalar::string("", None).v_string;
+    for mode in [Scalar::string("ansi_quotes", None), both, Scalar::unsigned(4)] {
+        let arguments = Request::sql("set sql_mode = ?").arg(mode);
+        assert_eq!(refused(&mut session, arguments).0, 1235);
+    }
+    assert_eq!(refused(&mut session, "set sql_mode = 4").0, 1235);
     for number in 1..64 {
         session.run(format!("set @a{number} = 1")).expect("there is room");
     }
