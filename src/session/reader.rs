@@ -151,6 +151,11 @@ impl<S: Service> Reader<S> {
         self.server_conn.conn.count(Counter::ProtocolErrors);
         let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let answer = match error {
+            HeaderError::TooLong { .. } if self.login.is_some() => SessionError::fatal(
+                code::PACKET_TOO_LARGE,
+                PACKET_TOO_LARGE_STATE,
+                error.to_string(),
+            ),
             HeaderError::TooLong { .. } => SessionError::fatal(
                 code::PACKET_TOO_LARGE,
                 PACKET_TOO_LARGE_STATE,

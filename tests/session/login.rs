@@ -176,7 +176,8 @@ fn nothing_is_done_for_who_has_not_logged_in() {
     // A frame of 64 KiB is too long before the login.
     let mut client = server.stranger();
     client.send_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5]).expect("sent");
-    assert_eq!(client.rest()[0].failure().code, 1153);
+    let failure = client.rest()[0].failure();
+    assert_eq!((failure.code, &*failure.text), (1153, "length 65536 exceeds 4096"));
     assert_eq!(server.count(Counter::ProtocolErrors), 15);
 }
 

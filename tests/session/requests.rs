@@ -76,6 +76,15 @@ fn what_was_refused_or_interrupted_repeats_too() {
     client.send_sql(2, StmtExecute { stmt: None, stmt_digest: Some(vec![1]), ..chained("") });
     client.send_sql(2, chained("one"));
     assert_eq!(codes(&mut client, 2, 3), [0, 8000, 0]);
+    // What is skipped is neither looked up in the cache nor kept there.
+    let (stmt, stmt_digest) = (Some(b"one".to_vec()), Some(digest(b"one")));
+    let kept = StmtExecute { stmt, stmt_digest, ..chained("") };
+    let cached = StmtExecute { stmt: None, ..kept.clone() };
+    client.send_sql(2, update("fail 1062"));
+    client.send_sql(2, cached.clone());
+    client.send_sql(2, kept);
+    client.send_sql(2, StmtExecute { reset_error: Some(true), ..cached });
+    assert_eq!(codes(&mut client, 2, 4), [1062, 1062, 1062, 8000]);
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub enum Notice {
     RowsFound(u64),
     /// Rows that the statement matched.
     RowsMatched(u64),
-    /// Text for people about the statement, in the character set of the results.
+    /// Text for people about the statement, in the character set of the results. A collation that was
+    /// sent with it is dropped.
     Produced(Vec<u8>),
     /// Number of the connection.
     ClientId(u64),
@@ -82,7 +83,7 @@ impl Notice {
             }
             (Parameter::RowsFound, Some(ScalarValue::Unsigned(rows))) => Self::RowsFound(rows),
             (Parameter::RowsMatched, Some(ScalarValue::Unsigned(rows))) => Self::RowsMatched(rows),
-            (Parameter::ProducedMessage, Some(ScalarValue::String(text, None))) => {
+            (Parameter::ProducedMessage, Some(ScalarValue::String(text, _))) => {
                 Self::Produced(text.to_vec())
             }
             (Parameter::ClientIdAssigned, Some(ScalarValue::Unsigned(id))) => Self::ClientId(id),
@@ -157,6 +158,11 @@ mod tests {
         let frame = decode(body, &schema::NOTICE_FRAME, &Limits::default()).expect("it is right");
         let notice = Notice::read(&frame, &Limits::default());
         assert_eq!(notice, Ok(Notice::Produced(b"hi".to_vec())));
+        let value = Some(Scalar::string("hi", Some(45)));
+        let state = SessionStateChanged { param: Parameter::ProducedMessage, value };
+        let frame = Notice::StateChanged(state).to_frame();
+        let notice = Notice::read(&frame, &Limits::default());
+        assert_eq!(notice, Ok(Notice::Produced(b"hi".to_vec())), "of another collation");
     }
 
     #[test]

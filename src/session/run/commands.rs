@@ -42,9 +42,11 @@ impl<S: Service> Session<S> {
             SessionCommand::Sql(message) => self.sql(body, out, &message),
             SessionCommand::Plan(message) => self.plan(body, out, &message, queued.bytes),
             SessionCommand::Savepoint(message) => {
-                let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
                 let request = Request::Savepoint(Savepoint::new(&message));
-                Ok(self.execute(body, out, reset, form, request))
+                Ok(match self.skip(body, out, message.reset_error()) {
+                    Some(skipped) => skipped,
+                    None => self.execute(body, out, ReplyForm::PLAIN, request),
+                })
             }
             SessionCommand::ExpectOpen(message) => {
                 let result = body.expect_blocks.open(&message);
@@ -113,6 +115,9 @@ impl<S: Service> Session<S> {
             message.token,
             message.feed_back,
         )?;
+        if let Some(skipped) = self.skip(body, out, message.reset_error()) {
+            return Ok(skipped);
+        }
         let conn = &self.shared.conn;
         let cached;
         let text = match message.source() {
@@ -135,7 +140,7 @@ impl<S: Service> Session<S> {
             }
         };
         let request = Request::Sql(Sql { text, message });
-        Ok(self.execute(body, out, message.reset_error(), form, request))
+        Ok(self.execute(body, out, form, request))
     }
 
     /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
@@ -162,6 +167,9 @@ impl<S: Service> Session<S> {
             message.token,
             message.feed_back,
         )?;
+        if let Some(skipped) = self.skip(body, out, message.reset_error()) {
+            return Ok(skipped);
+        }
         let conn = &self.shared.conn;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;
@@ -187,24 +195,32 @@ impl<S: Service> Session<S> {
             }
         };
         let request = Request::Plan(Plan { plan, audit, message });
-        Ok(self.execute(body, out, message.reset_error(), form, request))
+        Ok(self.execute(body, out, form, request))
+    }
+
+    /// Answers a request that an earlier failure keeps from running. Its text and plan are not kept
+    /// either. Returns `None` if the request may run.
+    fn skip(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        reset_error: bool,
+    ) -> Option<StepResult> {
+        let error = match (body.expect_blocks.check(), &body.last_error) {
+            (Err(error), _) => error,
+            (Ok(()), Some(error)) if !reset_error => error.clone(),
+            (Ok(()), _) => return None,
+        };
+        Some(self.answer(body, out, Err(error)))
     }
 
     fn execute(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
-        reset_error: bool,
         form: ReplyForm,
         request: Request<'_>,
     ) -> StepResult {
-        if let Err(error) = body.expect_blocks.check() {
-            return self.answer(body, out, Err(error));
-        }
-        if !reset_error && let Some(error) = &body.last_error {
-            self.write(out, |encoder| put_error(encoder, error));
-            return self.end_command(body);
-        }
         if !self.make_open(body, out) {
             return StepResult::Continue;
         }
