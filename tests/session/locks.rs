@@ -217,15 +217,17 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
     let mut others = server.client_with_sessions(2..12);
     ask_in_turn(&mut others, 2..12);
     eventually(LONG, || waiting(&server) >= 2);
+    // A quick request would run without being queued.
+    server.make_slow(&mut early, 1);
     let urgent = server.count(Counter::UrgentTasks);
     early.execute(1, "one").one();
+    assert!(server.count(Counter::UrgentTasks) > urgent);
     early.execute(AUTO | 2, "one").one();
     early.new_session(3).good();
     early.execute(3, "one").one();
     early.close(3).good();
     let mut late = operator();
     late.execute(AUTO | 1, "one").one();
-    assert!(server.count(Counter::UrgentTasks) > urgent);
     assert_eq!(waiting(&server), 2, "only the operator was served");
     holder.execute(1, "unlock").good();
     take_in_turn(&mut others, 2..12);

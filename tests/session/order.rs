@@ -334,16 +334,8 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
     let mut long = server.client_with_sessions(2..2 + LONG_ONES);
     let mut holder = server.client_with_sessions([2]);
     let mut short = server.client_with_sessions([2]);
-    // The warm-up makes the server classify the session as not quick, so that its request queues.
-    // It does not make it a heavy one.
-    for _ in 0..6 {
-        server.control.plant("work", |reply| {
-            let began = Instant::now();
-            while began.elapsed() < Duration::from_micros(150) {}
-            one_text(reply, "done")
-        });
-        short.execute(2, "script work").good();
-    }
+    // Its request queues, but not behind those of heavy sessions.
+    server.make_slow(&mut short, 2);
     let pulled = Arc::new(AtomicU64::new(0));
     let (seen, control) = (Arc::clone(&pulled), Arc::clone(&server.control));
     server.control.plant("look", move |reply| {

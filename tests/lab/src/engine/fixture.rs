@@ -1,9 +1,9 @@
 //! A server with an engine.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::codec::frame::Dialect;
 use epoll_group::net::{Address, Listener};
@@ -13,7 +13,7 @@ use epoll_group::{Class, Config, DrainReport, session};
 use super::super::threads::threads;
 use super::super::xrpc::Client;
 use super::super::{LONG, Server, assert_clean, eventually, eventually_or};
-use super::{Control, Engine};
+use super::{Control, Engine, one_text};
 
 /// Password of all accounts but `empty`.
 pub const PASSWORD: &str = "a password";
@@ -144,6 +144,25 @@ impl Fixture {
         stats
     }
 
+    /// Lets the server learn that a request of this session takes 0.15 ms, so that its next one queues
+    /// behind others. Runs that another thread interrupted would seem longer, so they do not count.
+    #[track_caller]
+    pub fn make_slow(&self, client: &mut Client, session: u64) {
+        let (began, mut whole_runs) = (Instant::now(), 0);
+        while whole_runs < 6 {
+            assert!(began.elapsed() < LONG, "each run is interrupted");
+            let (tell, told) = mpsc::channel();
+            self.control.plant("work", move |reply| {
+                let (before, began) = (interruptions(), Instant::now());
+                while began.elapsed() < Duration::from_micros(150) {}
+                tell.send(interruptions() == before).expect("the test listens");
+                one_text(reply, "done")
+            });
+            client.execute(session, "script work").good();
+            whole_runs = if told.recv().expect("it has run") { whole_runs + 1 } else { 0 };
+        }
+    }
+
     /// Drains the server and checks that the drain cuts no connection and leaves no thread behind. After
     /// that, only `control` can be asked.
     pub fn drain_on_another_thread(&mut self) -> JoinHandle<()> {
@@ -188,6 +207,13 @@ impl Fixture {
             Arc::strong_count(&engine) == 1
         });
     }
+}
+
+/// Number of times that another thread took the CPU from this one.
+fn interruptions() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    line.and_then(|number| number.trim().parse().ok()).expect("a number")
 }
 
 impl Drop for Fixture {
