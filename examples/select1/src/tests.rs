@@ -5,11 +5,13 @@ mod locks;
 mod operators;
 mod plans;
 mod regressions;
+mod sources;
 mod statements;
 
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use epoll_group::stats::Snapshot;
 use epoll_group::{Config, Runtime};
 
 use lab::xrpc::datum::Datum;
@@ -41,6 +43,10 @@ impl Server {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.0.address()
+    }
+
+    pub(crate) fn stats(&self) -> Snapshot {
+        self.0.runtime().stats()
     }
 
     /// A connection with session 2 open.

@@ -43,8 +43,9 @@ pub(crate) struct Item {
     pub(crate) server: usize,
 }
 
-/// Numbers of the servers; the data node is 1.
+/// Numbers of the servers.
 pub(crate) const ECHO: usize = 0;
+pub(crate) const NODE: usize = 1;
 pub(crate) const PROXY: usize = 2;
 pub(crate) const SERVERS: usize = 3;
 

@@ -6,7 +6,7 @@
 //! statements.
 
 use epoll_group::codec::message::{AnyValue, ScalarValue};
-use epoll_group::codec::proto::value::Any;
+use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::codec::value::Decimal;
 use epoll_group::session::{Row, SessionError};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
@@ -100,6 +100,21 @@ fn number_value(text: &[u8]) -> Value {
 
 /// Number of digits that a double always keeps.
 const EXACT_DIGITS: usize = 15;
+
+/// Returns a copy that the request can leave behind.
+pub fn owned(value: ScalarValue<'_>) -> Scalar {
+    match value {
+        ScalarValue::Signed(number) => Scalar::signed(number),
+        ScalarValue::Unsigned(number) => Scalar::unsigned(number),
+        ScalarValue::Bool(is) => Scalar::bool(is),
+        ScalarValue::Double(number) => Scalar::double(number),
+        ScalarValue::Float(number) => Scalar::float(number),
+        ScalarValue::Octets(bytes) => Scalar::octets(bytes),
+        ScalarValue::String(bytes, collation) => Scalar::string(bytes, collation),
+        ScalarValue::RawString(text) => Scalar::raw_string(text),
+        _ => Scalar::null(),
+    }
+}
 
 /// The type of the column that is this argument.
 pub fn kind(value: ScalarValue<'_>) -> Type {

@@ -20,6 +20,7 @@ use crate::node::dialect::Cache;
 use crate::node::errors::{not_utf8, unknown_database, unsupported};
 use crate::node::operator::Operator;
 use crate::node::pool::{Lent, Pool};
+use crate::node::rest::Sources;
 use crate::node::state::{EngineSession, Warning};
 use crate::node::variables::Globals;
 use crate::node::write_lock::WriteLock;
@@ -29,9 +30,10 @@ use crate::node::{arguments, dialect, hint, sbtest};
 pub struct Engine {
     users: HashMap<Vec<u8>, StoredPassword>,
     /// Name of the database.
-    pub schema: String,
+    pub schema: Arc<str>,
     pub pool: Arc<Pool>,
     pub writing: Arc<WriteLock>,
+    pub sources: Arc<Sources>,
     pub globals: Globals,
     pub operator: Operator,
     statements: Cache,
@@ -53,9 +55,10 @@ impl Engine {
         let password = StoredPassword::of(options.password.as_bytes());
         Ok(Self {
             users: HashMap::from([(options.user.clone().into_bytes(), password)]),
-            schema: options.schema.clone(),
+            schema: options.schema.as_str().into(),
             pool: Pool::open(options.path.clone())?,
             writing: Arc::default(),
+            sources: Arc::default(),
             globals: Globals::new(),
             operator: Operator::new(handle),
             statements: Cache::new(),
@@ -149,12 +152,14 @@ impl Service for Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.interrupt().begin();
+        session.note_end_of_source();
         let done = match request {
             Request::Sql(sql) => self.sql(session, sql, reply),
             Request::Plan(plan) => self.plan(session, &plan, reply),
             Request::Savepoint(savepoint) => self.savepoint(session, savepoint),
             _ => Err(unsupported("this request")),
         };
+        session.look_at_transaction();
         if let Err(error) = &done {
             session.failed(error);
         }

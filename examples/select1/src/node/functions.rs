@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use epoll_group::session::SessionError;
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
@@ -22,6 +23,8 @@ pub struct Facts {
     /// Written between statements.
     pub last_insert_id: Mutex<u64>,
     pub row_count: Mutex<i64>,
+    /// End of the last result that a source gave, until the session has noted it.
+    pub source_end: Mutex<Option<std::result::Result<(), SessionError>>>,
 }
 
 /// The session for which a connection runs.

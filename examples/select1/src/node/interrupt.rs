@@ -78,12 +78,10 @@ impl Interrupt {
     }
 
     /// From now on `stop` says when to stop, until it is another one.
-    pub fn stop_by(&self, stop: Option<&Arc<AtomicBool>>) {
+    pub fn stop_by(&self, stop: &Arc<AtomicBool>) {
         let mut state = self.state();
-        if let Some(stop) = stop {
-            stop.store(state.cancelled, Ordering::Relaxed);
-        }
-        state.stop = stop.cloned();
+        stop.store(state.cancelled, Ordering::Relaxed);
+        state.stop = Some(Arc::clone(stop));
     }
 
     /// Forgets `stop`: its connection runs for another session from now on.
@@ -145,7 +143,7 @@ mod tests {
     #[test]
     fn who_was_let_go_is_not_stopped() {
         let (interrupt, stop) = (Interrupt::default(), Arc::new(AtomicBool::new(false)));
-        interrupt.stop_by(Some(&stop));
+        interrupt.stop_by(&stop);
         interrupt.let_go(&Arc::default());
         interrupt.cancel();
         assert!(stop.swap(false, Ordering::Relaxed), "it was another one's");

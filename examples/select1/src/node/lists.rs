@@ -30,7 +30,11 @@ impl Engine {
                 pairs(reply, ["Variable_name", "Value"], found)
             }
             Show::Status(filter) => {
-                let all = self.operator.status().into_iter();
+                let mut all = self.operator.status();
+                let ours =
+                    [("Connections_lent", self.pool.lent()), ("Sources", self.sources.number())];
+                all.extend(ours.map(|(name, number)| (name.to_owned(), number.to_string())));
+                let all = all.into_iter();
                 let found = all.filter(|(name, _)| filter.accepts(name));
                 pairs(reply, ["Variable_name", "Value"], found)
             }
@@ -54,22 +58,18 @@ impl Engine {
                 let label = format!("Database{}", filter.in_label());
                 reply.columns(&[text(&label)])?;
                 if filter.accepts(&self.schema) {
-                    reply.row(|row| row.text(&self.schema))?;
+                    reply.row(|row| row.text(self.schema.as_bytes()))?;
                 }
                 Ok(())
             }
             Show::Tables { full, filter } => {
-                self.reading(session, |_, db| self.tables(db, *full, filter, reply))
+                self.tables(&*self.reader(session)?, *full, filter, reply)
             }
             Show::Columns { table, filter } => {
-                self.reading(session, |_, db| self.table_columns(db, table, filter, reply))
+                self.table_columns(&*self.reader(session)?, table, filter, reply)
             }
-            Show::Indexes { table } => {
-                self.reading(session, |_, db| self.indexes(db, table, reply))
-            }
-            Show::CreateTable { table } => {
-                self.reading(session, |_, db| self.definition(db, table, reply))
-            }
+            Show::Indexes { table } => self.indexes(&*self.reader(session)?, table, reply),
+            Show::CreateTable { table } => self.definition(&*self.reader(session)?, table, reply),
         }
     }
 

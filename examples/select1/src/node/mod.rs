@@ -1,13 +1,15 @@
 //! The data node: a service that runs SQL and execution plans in SQLite.
 //!
 //! `engine.rs` is the service, and the file to read first; `statements.rs` says what it does for each
-//! kind of statement, `run.rs` runs one in SQLite, `transactions.rs` lends connections. `dialect.rs`
+//! kind of statement, `run.rs` runs one in SQLite, `rest.rs` gives its rows, `transactions.rs` lends
+//! connections. `dialect.rs`
 //! reads MySQL's SQL, `columns.rs` describes results as MySQL does.
 //!
 //! [`Node`] is a server with it in this process.
 
 mod arguments;
 mod columns;
+mod cursor;
 mod dialect;
 mod engine;
 mod errors;
@@ -20,6 +22,7 @@ mod operator;
 mod plan;
 mod pool;
 mod prepared;
+mod rest;
 mod run;
 mod sbtest;
 mod sequence;

@@ -33,71 +33,20 @@ use std::fmt;
 
 use epoll_group::codec::message::{Node, PlanError};
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
-use epoll_group::codec::row::Column;
-use epoll_group::codec::value::Value;
-use epoll_group::session::{Plan, Reply, SessionError};
-use rusqlite::Connection;
+use epoll_group::session::SessionError;
+
+use crate::node::pool::Lent;
 
 pub use access::Cache;
-
-/// Receiver of the rows.
-trait Sink {
-    /// Comes once, before the rows.
-    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;
-
-    /// A row: `fill` gives its cells, in order.
-    fn row(
-        &mut self,
-        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError>;
-
-    /// True if the client does not wait for the rows any more.
-    fn is_cancelled(&self) -> bool;
-}
-
-impl Sink for Reply<'_> {
-    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
-        Reply::columns(self, columns)
-    }
-
-    fn row(
-        &mut self,
-        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        self.try_row(|row| fill(&mut |value| row.value(value)))
-    }
-
-    fn is_cancelled(&self) -> bool {
-        Reply::is_cancelled(self)
-    }
-}
-
-/// Answers a request: runs its plan on this connection, whose `cache` it is.
-///
-/// # Errors
-///
-/// As of [`run`].
-pub fn execute(
-    db: &Connection,
-    cache: &mut Cache,
-    plan: &Plan<'_>,
-    reply: &mut Reply<'_>,
-) -> Result<(), SessionError> {
-    run(db, cache, plan.message(), plan.plan(), reply)
-}
+pub use stages::PlanRows;
 
 /// Runs `plan`, whose parameters stand in `message`, which may lack the plan itself.
 ///
 /// # Errors
 ///
-/// 8001 with a text that says which node could not do what; interrupted, if it was.
-fn run(
-    db: &Connection,
-    cache: &mut Cache,
-    message: &ExecPlan,
-    plan: &AnyPlan,
-    sink: &mut impl Sink,
-) -> Result<(), SessionError> {
+/// 8001 with a text that says which node could not do what; interrupted, if it was. The rows may have
+/// the same errors.
+pub fn run(db: Lent, message: &ExecPlan, plan: &AnyPlan) -> Result<PlanRows, SessionError> {
     let mut above = Vec::new();
     let mut at = plan;
     let base = loop {
@@ -113,16 +62,9 @@ fn run(
         }
         _ => None,
     };
-    let asked = shape::Asked::of(message, base, wanted, cache.take_buffer())?;
-    let result = cache.with_rows(db, &asked, |access, rows| {
-        if above.is_empty() {
-            stages::send(access, rows, sink)
-        } else {
-            stages::Pipeline::new(message, access, &above)?.send(access, rows, sink)
-        }
-    });
-    cache.give_buffer(asked.into_buffer());
-    result
+    let asked = shape::Asked::of(message, base, wanted)?;
+    let (access, cursor) = access::open(db, &asked)?;
+    PlanRows::new(message, access, cursor, &above)
 }
 
 /// Returns the error for a plan that cannot be run.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epoll_group::session::SessionError;
@@ -13,8 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::node::columns::Tables;
-use crate::node::functions::{self, Caller};
-use crate::node::interrupt::Interrupt;
+use crate::node::functions::{self, Caller, Facts};
 use crate::node::plan;
 use crate::node::state::EngineSession;
 
@@ -43,19 +42,29 @@ pub struct Db {
     generation: u64,
 }
 
-/// A connection that goes back to the pool.
+/// A connection that goes back to its transaction, or to the pool.
 #[derive(Debug)]
 pub struct Lent {
     /// Present until it goes back.
     db: Option<Db>,
     pool: Arc<Pool>,
-    /// Interrupt of the session that it runs for.
-    interrupt: Option<Arc<Interrupt>>,
+    /// The session that it runs for.
+    session: Option<Arc<Facts>>,
+    /// The place in its transaction; `None` if it goes back to the pool.
+    home: Option<Arc<Home>>,
 }
+
+/// The connection of a transaction, while no statement uses it.
+///
+/// *Shape*: shared by the transaction and the statement that has taken the connection. If the
+/// transaction ends first, the connection goes back to the pool with the last of them.
+#[derive(Debug, Default)]
+pub struct Home(Mutex<Option<Lent>>);
 
 /// Idle connections that are kept.
 const MOST_IDLE: usize = 64;
-/// Connections that may be open: one for each transaction, and one for each running statement.
+/// Connections that may be open: one for each transaction, and one for each statement until its last
+/// row is sent.
 const MOST_OPEN: usize = 1024;
 /// Statements that a connection keeps compiled.
 const STATEMENTS: usize = 128;
@@ -120,7 +129,13 @@ impl Pool {
             db.forget_tables();
             db.generation = generation;
         }
-        Ok(Lent { db: Some(db), pool: Arc::clone(self), interrupt: None })
+        Ok(Lent { db: Some(db), pool: Arc::clone(self), session: None, home: None })
+    }
+
+    /// Number of connections that are open and not idle.
+    pub fn lent(&self) -> usize {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.open.load(Ordering::Relaxed).saturating_sub(idle)
     }
 
     /// Idle connections forget pages, statements and plans; each is made again when it is needed.
@@ -171,8 +186,13 @@ impl Lent {
     /// Runs for this session from now on, and stops when it is cancelled.
     pub fn run_for(&mut self, session: &EngineSession) {
         self.db().caller.become_one(&session.facts);
-        session.interrupt().stop_by(Some(&self.db().stop));
-        self.interrupt = Some(Arc::clone(session.interrupt()));
+        session.interrupt().stop_by(&self.db().stop);
+        self.session = Some(Arc::clone(&session.facts));
+    }
+
+    /// Goes back to this transaction.
+    pub fn go_back_to(&mut self, home: &Arc<Home>) {
+        self.home = Some(Arc::clone(home));
     }
 
     /// Returns the cache of plans, for one plan at a time.
@@ -190,6 +210,26 @@ impl Lent {
     }
 }
 
+impl Home {
+    fn place(&self) -> MutexGuard<'_, Option<Lent>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn take(&self) -> Option<Lent> {
+        self.place().take()
+    }
+
+    fn put(&self, db: Lent) {
+        let before = self.place().replace(db);
+        debug_assert!(before.is_none(), "a transaction has one connection");
+    }
+
+    /// Calls `code` with the connection, if it is there.
+    pub fn with<T>(&self, code: impl FnOnce(&Lent) -> T) -> Option<T> {
+        self.place().as_ref().map(code)
+    }
+}
+
 impl Deref for Lent {
     type Target = Connection;
 
@@ -201,12 +241,17 @@ impl Deref for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
-        if let Some(interrupt) = self.interrupt.take() {
+        if let Some(session) = self.session.take() {
             // Otherwise a cancel of that session would stop the next borrower.
-            interrupt.let_go(&db.stop);
+            session.interrupt.let_go(&db.stop);
         }
         db.caller.forget();
         db.stop.store(false, Ordering::Relaxed);
+        if let Some(home) = self.home.take() {
+            let pool = Arc::clone(&self.pool);
+            home.put(Self { db: Some(db), pool, session: None, home: None });
+            return;
+        }
         // The next borrower must not find an open transaction.
         let clean =
             db.connection.is_autocommit() || db.connection.execute_batch("rollback").is_ok();

@@ -1,18 +1,21 @@
-//! Runs a query in SQLite and writes its rows.
+//! Runs a query in SQLite and gives its rows.
 
 use std::sync::Arc;
 
 use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::row::Column;
-use epoll_group::session::{Reply, Row, SessionError};
-use rusqlite::Statement;
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use epoll_group::session::{Reply, Row, RowSource, SessionError};
+use rusqlite::types::{ToSqlOutput, Value};
+use rusqlite::{Connection, Statement};
 
 use crate::node::arguments;
 use crate::node::columns::{Description, Type};
+use crate::node::cursor::{Cell, Compiled, Cursor};
 use crate::node::dialect::{Effect, Item, Query};
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
+use crate::node::rest::Rows;
 
 /// A query with everything that it needs.
 pub struct Run<'a> {
@@ -20,7 +23,7 @@ pub struct Run<'a> {
     pub arguments: &'a [ScalarValue<'a>],
     /// Values of the query's variables, in their order.
     pub variables: Vec<Value>,
-    pub schema: &'a str,
+    pub schema: &'a Arc<str>,
     /// It is worth being kept compiled. A text that comes once costs less if it is not.
     pub is_known: bool,
     /// Its columns, if they are known from another time.
@@ -28,49 +31,58 @@ pub struct Run<'a> {
 }
 
 /// Result of a query.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Outcome {
     pub affected: u64,
     pub last_insert_id: u64,
     /// Its columns, if they were not known before.
     pub described: Option<Arc<[Description]>>,
+    /// Its rows, if it has a result.
+    pub rows: Option<Selected>,
 }
 
-/// Rows that are kept at most until a value says of what type a column is.
-const MOST_KEPT: usize = 256;
+/// Rows of a query whose columns were sent.
+pub struct Selected {
+    cursor: Cursor,
+    columns: Vec<Description>,
+    /// Arguments that are columns of their own, by the number of the column; empty if there are none.
+    shown: Vec<Option<Scalar>>,
+    schema: Arc<str>,
+}
+
+/// Columns of a result, and true if they were not known before.
+type Columns = (Arc<[Description]>, bool);
+
+/// Rows, and their bytes, that are fetched at most until a value says of what type a column is.
+const MOST_AHEAD: usize = 256;
+const MOST_BYTES_AHEAD: usize = 1 << 20;
 
 impl Run<'_> {
-    pub fn run(&self, db: &Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
+    /// Runs a definition.
+    pub fn define(&self, db: &Connection) -> Result<(), SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        let sql = &self.query.sql;
-        if self.is_known {
-            let mut statement = db.prepare_cached(sql).map_err(sqlite)?;
-            self.run_compiled(db, &mut statement, reply)
-        } else {
-            let mut statement = db.prepare(sql).map_err(sqlite)?;
-            self.run_compiled(db, &mut statement, reply)
-        }
+        let mut statement = db.prepare(&self.query.sql).map_err(sqlite)?;
+        self.bind(&mut statement)?;
+        statement.raw_execute().map_err(sqlite)?;
+        drop(statement);
+        // One statement, whatever is in it.
+        self.query.then.iter().try_for_each(|more| db.execute(more, []).map(drop).map_err(sqlite))
     }
 
-    fn run_compiled(
-        &self,
-        db: &Lent,
-        statement: &mut Statement<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Result<Outcome, SessionError> {
+    /// Runs any other query: a change to its end, a result up to its first rows.
+    pub fn run(&self, db: Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        self.bind(statement)?;
-        if statement.column_count() > 0 {
-            return self.rows(db, statement, reply);
-        }
         let last_before = db.last_insert_rowid();
-        statement.raw_execute().map_err(sqlite)?;
-        for more in &self.query.then {
-            // One statement, whatever is in it.
-            db.execute(more, []).map_err(sqlite)?;
+        let opened = Cursor::open(db, |db| self.compile(db)).map_err(|failed| failed.1);
+        let (mut cursor, (known, is_new)) = opened?;
+        if !known.is_empty() {
+            let rows = Some(self.select(cursor, &known, reply)?);
+            return Ok(Outcome { described: is_new.then_some(known), rows, ..Outcome::default() });
         }
+        cursor.look_ahead().map_err(sqlite)?;
         let mut outcome = Outcome::default();
         if self.query.effect == Effect::Write {
+            let db = cursor.db();
             outcome.affected = db.changes();
             // It may have changed rows and inserted none. Then the number is an older one, perhaps of
             // another session.
@@ -79,6 +91,24 @@ impl Run<'_> {
             }
         }
         Ok(outcome)
+    }
+
+    /// Compiles and binds.
+    fn compile<'db>(&self, db: &'db Lent) -> Result<(Compiled<'db>, Columns), SessionError> {
+        let sqlite = |error| of_sqlite(&error, self.schema);
+        let sql = &self.query.sql;
+        let mut statement = if self.is_known {
+            Compiled::Kept(db.prepare_cached(sql).map_err(sqlite)?)
+        } else {
+            Compiled::Once(db.prepare(sql).map_err(sqlite)?)
+        };
+        self.bind(&mut statement)?;
+        let columns = match &self.described {
+            // It is another one if tables have changed in between.
+            Some(known) if known.len() == statement.column_count() => (Arc::clone(known), false),
+            _ => (self.describe(db, &statement).map_err(sqlite)?.into(), true),
+        };
+        Ok((statement, columns))
     }
 
     /// The only value of the only row.
@@ -132,7 +162,7 @@ impl Run<'_> {
     }
 
     /// The number that the database gave to the first row it has inserted.
-    fn first_number(&self, db: &Lent, affected: u64) -> rusqlite::Result<u64> {
+    fn first_number(&self, db: &Connection, affected: u64) -> rusqlite::Result<u64> {
         let Some(table) = self.query.inserts_into.as_deref().filter(|_| affected > 0) else {
             return Ok(0);
         };
@@ -147,77 +177,52 @@ impl Run<'_> {
         Ok((last + 1).saturating_sub(affected))
     }
 
-    fn rows(
+    /// Sends the columns. Before that it fetches rows until it knows whether there are two, and of what
+    /// types the columns are. All rows of a change are fetched, because others wait for its end.
+    fn select(
         &self,
-        db: &Lent,
-        statement: &mut Statement<'_>,
+        mut cursor: Cursor,
+        known: &[Description],
         reply: &mut Reply<'_>,
-    ) -> Result<Outcome, SessionError> {
-        let sqlite = |error| of_sqlite(&error, self.schema);
-        let mut outcome = Outcome::default();
-        let known: Arc<[Description]> = match &self.described {
-            // It is another one if tables have changed in between.
-            Some(known) if known.len() == statement.column_count() => Arc::clone(known),
-            _ => {
-                let columns = self.describe(db, statement).map_err(sqlite)?;
-                Arc::clone(outcome.described.insert(columns.into()))
+    ) -> Result<Selected, SessionError> {
+        let mut columns = self.decide_arguments(known);
+        let mut bytes = 0;
+        while let Some(row) = cursor.look_ahead().map_err(|e| of_sqlite(&e, self.schema))? {
+            bytes += row.iter().map(Cell::bytes).sum::<usize>();
+            for (column, cell) in columns.iter_mut().zip(row) {
+                column.kind = column.kind.or_else(|| Type::of_value(cell.get()));
             }
-        };
-        let items = self.items(known.len());
-        let mut rows = statement.raw_query();
-        // Types of all columns are known once this holds something else.
-        let mut columns: Option<Vec<Description>> = None;
-        let mut kept: Vec<Vec<Value>> = Vec::new();
-        let undecided = self.decide_arguments(&known, items);
-        if undecided.iter().all(|column| column.kind.is_some()) {
-            columns = Some(self.begin(undecided.clone(), reply)?);
+            let is_decided = columns.iter().all(|column| column.kind.is_some());
+            let is_most = cursor.rows_ahead() >= MOST_AHEAD || bytes >= MOST_BYTES_AHEAD;
+            let is_enough = cursor.rows_ahead() >= 2 && (is_decided || is_most);
+            if is_enough && self.query.effect != Effect::Write {
+                break;
+            }
         }
-        let mut undecided = undecided;
-        while let Some(row) = rows.next().map_err(sqlite)? {
-            if let Some(columns) = &columns {
-                self.write(reply, columns, items, |at| row.get_ref(at).map_err(sqlite))?;
-                continue;
-            }
-            for (at, column) in undecided.iter_mut().enumerate() {
-                if column.kind.is_none() {
-                    column.kind = Type::of_value(row.get_ref(at).map_err(sqlite)?);
-                }
-            }
-            let decided = undecided.iter().all(|column| column.kind.is_some());
-            if !decided && kept.len() < MOST_KEPT {
-                let values = (0..known.len()).map(|at| row.get(at));
-                kept.push(values.collect::<rusqlite::Result<_>>().map_err(sqlite)?);
-                continue;
-            }
-            let begun = self.begin(std::mem::take(&mut undecided), reply)?;
-            self.write_kept(reply, &begun, items, &mut kept)?;
-            self.write(reply, &begun, items, |at| row.get_ref(at).map_err(sqlite))?;
-            columns = Some(begun);
+        let is_null = cursor.is_over() && cursor.rows_ahead() > 0;
+        for column in &mut columns {
+            // A column of an unknown type is a text.
+            let default = if is_null { Type::Null } else { Type::STRING };
+            column.kind = column.kind.or(Some(default));
         }
-        if columns.is_none() {
-            for column in undecided.iter_mut().filter(|column| column.kind.is_none()) {
-                column.kind = Some(if kept.is_empty() { Type::STRING } else { Type::Null });
-            }
-            let begun = self.begin(undecided, reply)?;
-            self.write_kept(reply, &begun, items, &mut kept)?;
+        self.begin(&columns, reply)?;
+        let shown = self.items(columns.len()).iter().map(|item| {
+            let argument = item.argument.and_then(|at| self.arguments.get(at));
+            argument.map(|argument| arguments::owned(*argument))
+        });
+        let mut shown: Vec<_> = shown.collect();
+        if shown.iter().all(Option::is_none) {
+            shown.clear();
         }
-        Ok(outcome)
+        Ok(Selected { cursor, columns, shown, schema: Arc::clone(self.schema) })
     }
 
     fn items(&self, columns: usize) -> &[Item] {
         if self.query.items.len() == columns { &self.query.items } else { &[] }
     }
 
-    /// Sends what is known of the columns; what is not is a text.
-    fn begin(
-        &self,
-        mut columns: Vec<Description>,
-        reply: &mut Reply<'_>,
-    ) -> Result<Vec<Description>, SessionError> {
+    fn begin(&self, columns: &[Description], reply: &mut Reply<'_>) -> Result<(), SessionError> {
         let literals = self.items(columns.len());
-        for column in &mut columns {
-            column.kind = column.kind.or(Some(Type::STRING));
-        }
         let sent: Vec<Column<'_>> = columns
             .iter()
             .enumerate()
@@ -230,8 +235,7 @@ impl Run<'_> {
                 }
             })
             .collect();
-        reply.columns(&sent)?;
-        Ok(columns)
+        reply.columns(&sent)
     }
 
     /// The columns of the statement, without what depends on the arguments.
@@ -246,48 +250,41 @@ impl Run<'_> {
         Ok(columns)
     }
 
-    fn decide_arguments(&self, known: &[Description], items: &[Item]) -> Vec<Description> {
+    fn decide_arguments(&self, known: &[Description]) -> Vec<Description> {
         let mut columns = known.to_vec();
-        for (column, item) in columns.iter_mut().zip(items) {
+        for (column, item) in columns.iter_mut().zip(self.items(known.len())) {
             if let Some(argument) = item.argument.and_then(|at| self.arguments.get(at)) {
                 column.kind = Some(arguments::kind(*argument));
             }
         }
         columns
     }
+}
 
-    fn write_kept(
-        &self,
-        reply: &mut Reply<'_>,
-        columns: &[Description],
-        items: &[Item],
-        kept: &mut Vec<Vec<Value>>,
-    ) -> Result<(), SessionError> {
-        for values in kept.drain(..) {
-            self.write(reply, columns, items, |at| {
-                Ok(values.get(at).map_or(ValueRef::Null, ValueRef::from))
-            })?;
+impl RowSource for Selected {
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError> {
+        let Self { cursor, columns, shown, schema } = self;
+        if !cursor.advance().map_err(|error| of_sqlite(&error, schema))? {
+            return Ok(false);
         }
-        Ok(())
-    }
-
-    #[inline]
-    fn write<'v>(
-        &self,
-        reply: &mut Reply<'_>,
-        columns: &[Description],
-        items: &[Item],
-        value: impl Fn(usize) -> Result<ValueRef<'v>, SessionError>,
-    ) -> Result<(), SessionError> {
-        reply.try_row(|row: &mut Row<'_>| {
-            for (at, column) in columns.iter().enumerate() {
-                let argument = items.get(at).and_then(|item| item.argument);
-                match argument.and_then(|argument| self.arguments.get(argument)) {
-                    Some(argument) => arguments::write(row, *argument),
-                    None => column.write(row, value(at)?)?,
+        let written = cursor.with_row(|values| {
+            columns.iter().enumerate().try_for_each(|(at, column)| match shown.get(at) {
+                Some(Some(argument)) => {
+                    arguments::write(row, argument.value()?);
+                    Ok(())
                 }
-            }
-            Ok::<_, SessionError>(())
-        })
+                _ => {
+                    let value = values.get_ref(at).map_err(|error| of_sqlite(&error, schema))?;
+                    column.write(row, value)
+                }
+            })
+        });
+        written.transpose().map(|written| written.is_some())
+    }
+}
+
+impl Rows for Selected {
+    fn is_short(&self) -> bool {
+        self.cursor.is_over() && self.cursor.rows_ahead() <= 1
     }
 }

@@ -84,7 +84,7 @@ impl Engine {
                     is_known: true,
                     described: None,
                 };
-                self.reading(session, |_, db| run.value(db))?
+                run.value(&self.reader(session)?)?
             }
         }))
     }

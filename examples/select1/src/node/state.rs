@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 
 use crate::node::functions::Facts;
 use crate::node::interrupt::Interrupt;
-use crate::node::pool::Lent;
+use crate::node::pool::Home;
 use crate::node::variables::Locals;
 use crate::node::write_lock::WriteTurn;
 
@@ -46,7 +46,7 @@ pub struct Transaction {
     pub repeatable: bool,
     /// Its connection, in a transaction of SQLite: from the first change on, or the first read of one
     /// that reads repeatably. Dropped, it is rolled back.
-    pub db: Option<Lent>,
+    pub db: Arc<Home>,
     /// The right to write, from the first change on. Behind `db`, so that it outlives it.
     pub turn: Option<WriteTurn>,
     /// Names, and what they are called in SQLite.
@@ -83,6 +83,7 @@ impl EngineSession {
             interrupt: Arc::new(Interrupt::default()),
             last_insert_id: Mutex::default(),
             row_count: Mutex::new(-1),
+            source_end: Mutex::default(),
         };
         Self {
             facts: Arc::new(facts),
@@ -98,6 +99,26 @@ impl EngineSession {
 
     pub fn interrupt(&self) -> &Arc<Interrupt> {
         &self.facts.interrupt
+    }
+
+    /// Notes how the last request has ended, if a source gave its rows.
+    pub fn note_end_of_source(&mut self) {
+        let end = self.facts.source_end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match end {
+            Some(Ok(())) => self.changed(0, 0),
+            Some(Err(error)) => self.failed(&error),
+            None => return,
+        }
+        self.look_at_transaction();
+    }
+
+    /// Notes that SQLite has rolled the transaction back, which it does when a change is interrupted.
+    pub fn look_at_transaction(&mut self) {
+        let Some(transaction) = &mut self.transaction else { return };
+        if transaction.db.with(|db| db.is_autocommit()) == Some(true) {
+            let xa = transaction.xa.take();
+            *transaction = Transaction { lost: true, xa, ..Transaction::default() };
+        }
     }
 
     /// Tells the client, and keeps it for `show warnings`.

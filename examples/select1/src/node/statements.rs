@@ -70,7 +70,10 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
-        self.reading(session, |_, db| plan::execute(db, &mut db.plans(), request, reply))
+        let db = self.reader(session)?;
+        let rows = plan::run(db, request.message(), request.plan())?;
+        reply.columns(&rows.columns())?;
+        self.give_rows(session, rows, reply)
     }
 
     fn query(
@@ -93,9 +96,9 @@ impl Engine {
             described: prepared.described(generation),
         };
         let outcome = match query.effect {
-            Effect::Read => self.reading(session, |_, db| run.run(db, reply))?,
+            Effect::Read => run.run(self.reader(session)?, reply)?,
             Effect::Lock if session.transaction.is_none() && self.commits_itself(session) => {
-                self.reading(session, |_, db| run.run(db, reply))?
+                run.run(self.reader(session)?, reply)?
             }
             Effect::Lock | Effect::Write => self.writing(session, |session, db| {
                 let done = run.run(db, reply)?;
@@ -110,15 +113,19 @@ impl Engine {
                     if let Some((table, expected)) = &query.conditional {
                         note_condition(session, db, table, *expected, &self.schema, reply)?;
                     }
-                    run.run(db, reply)
+                    run.define(db)
                 });
                 self.pool.tables_changed();
-                done?
+                done?;
+                Outcome::default()
             }
         };
-        let Outcome { affected, last_insert_id, described } = outcome;
+        let Outcome { affected, last_insert_id, described, rows } = outcome;
         if let Some(columns) = described {
             prepared.describe(generation, columns);
+        }
+        if let Some(rows) = rows {
+            return self.give_rows(session, rows, reply);
         }
         session.changed(i64::try_from(affected).unwrap_or(i64::MAX), last_insert_id);
         reply.affected(affected);

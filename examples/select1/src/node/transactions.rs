@@ -20,31 +20,24 @@ impl Engine {
         session.locals.is_on(&self.globals, "autocommit")
     }
 
-    /// Runs what only reads.
-    pub fn reading<T>(
-        &self,
-        session: &mut EngineSession,
-        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
-    ) -> Result<T, SessionError> {
+    /// A connection for a statement that only reads: that of the transaction, or any.
+    pub fn reader(&self, session: &mut EngineSession) -> Result<Lent, SessionError> {
         self.begin_if_needed(session)?;
-        let needs_its_own = session
-            .transaction
-            .as_ref()
-            .is_some_and(|transaction| transaction.db.is_some() || transaction.repeatable);
-        if needs_its_own {
-            return self.inside(session, "begin", code);
+        match &session.transaction {
+            Some(transaction)
+                if transaction.repeatable || transaction.db.with(|_| ()).is_some() =>
+            {
+                self.own(session, "begin")
+            }
+            _ => self.borrow(session),
         }
-        let db = self.borrow(session)?;
-        let done = code(session, &db);
-        session.interrupt().stop_by(None);
-        done
     }
 
     /// Runs what changes something, when it is its turn.
     pub fn writing<T>(
         &self,
         session: &mut EngineSession,
-        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
+        code: impl FnOnce(&mut EngineSession, Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         self.begin_if_needed(session)?;
         let limit = self.lock_wait_timeout(session);
@@ -54,10 +47,8 @@ impl Engine {
             }
             let turn = self.writing.acquire(session.interrupt(), limit)?;
             let db = self.borrow(session)?;
-            let done = code(session, &db);
-            session.interrupt().stop_by(None);
-            // The connection is given back first, and so has let go of SQLite's lock.
-            drop(db);
+            let done = code(session, db);
+            // The change is committed, and so SQLite's lock is free.
             drop(turn);
             return done;
         };
@@ -73,7 +64,13 @@ impl Engine {
                 transaction.turn = Some(turn);
             }
         }
-        self.inside(session, "begin immediate", code)
+        let db = self.own(session, "begin immediate")?;
+        let done = code(session, db);
+        if done.as_ref().is_err_and(|error| error.code() == 1213) {
+            // Nothing but its end can help, as the client knows by the number of the error.
+            session.transaction = None;
+        }
+        done
     }
 
     /// Runs a definition of tables, which is outside of any transaction.
@@ -87,7 +84,6 @@ impl Engine {
         let sqlite = |error| of_sqlite(&error, &self.schema);
         db.execute_batch("begin immediate").map_err(sqlite)?;
         let done = code(session, &db);
-        session.interrupt().stop_by(None);
         let end = if done.is_ok() { "commit" } else { "rollback" };
         let ended = db.execute_batch(end).map_err(sqlite);
         drop(db);
@@ -95,16 +91,10 @@ impl Engine {
         done.and_then(|done| ended.map(|()| done))
     }
 
-    /// Runs it on the transaction's connection, which is opened by `begin` if it is not.
-    fn inside<T>(
-        &self,
-        session: &mut EngineSession,
-        begin: &str,
-        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
-    ) -> Result<T, SessionError> {
+    /// The transaction's connection, which is opened by `begin` if it is not. It goes back by itself.
+    fn own(&self, session: &EngineSession, begin: &str) -> Result<Lent, SessionError> {
         let sqlite = |error| of_sqlite(&error, &self.schema);
-        let Some(transaction) = &mut session.transaction else { return Err(wrong_state()) };
-        // Taken out while it is used, and put back if the transaction goes on.
+        let Some(transaction) = &session.transaction else { return Err(wrong_state()) };
         let mut db = match transaction.db.take() {
             Some(db) => db,
             None => {
@@ -116,24 +106,9 @@ impl Engine {
                 db
             }
         };
+        db.go_back_to(&transaction.db);
         db.run_for(session);
-        let done = code(session, &db);
-        session.interrupt().stop_by(None);
-        let deadlock = done.as_ref().is_err_and(|error| error.code() == 1213);
-        if deadlock {
-            // Nothing but its end can help, as the client knows by the number of the error.
-            session.transaction = None;
-        } else if db.is_autocommit() {
-            // SQLite has rolled all of it back, which it does when a change is interrupted.
-            drop(db);
-            if let Some(transaction) = &mut session.transaction {
-                let xa = transaction.xa.take();
-                *transaction = Transaction { lost: true, xa, ..Transaction::default() };
-            }
-        } else if let Some(transaction) = &mut session.transaction {
-            transaction.db = Some(db);
-        }
-        done
+        Ok(db)
     }
 
     fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
@@ -164,11 +139,9 @@ impl Engine {
             ..Transaction::default()
         });
         if access.snapshot {
-            let look = |_: &mut EngineSession, db: &Lent| {
-                db.query_row("select count(*) from sqlite_master", [], |_| Ok(()))
-                    .map_err(|error| of_sqlite(&error, &self.schema))
-            };
-            self.inside(session, "begin", look)?;
+            self.own(session, "begin")?
+                .query_row("select count(*) from sqlite_master", [], |_| Ok(()))
+                .map_err(|error| of_sqlite(&error, &self.schema))?;
         }
         Ok(())
     }
@@ -184,7 +157,7 @@ impl Engine {
     }
 
     fn end(&self, session: &mut EngineSession, how: &str) -> Result<(), SessionError> {
-        let Some(mut transaction) = session.transaction.take() else { return Ok(()) };
+        let Some(transaction) = session.transaction.take() else { return Ok(()) };
         if transaction.lost && how == "commit" {
             return Err(lost_transaction());
         }
@@ -206,10 +179,8 @@ impl Engine {
         let Some(transaction) = &mut session.transaction else { return Ok(()) };
         transaction.savepoints_set += 1;
         let own = format!("s{}", transaction.savepoints_set);
-        if let Some(db) = &transaction.db {
-            let set = db.execute_batch(&format!("savepoint {own}"));
-            set.map_err(|error| of_sqlite(&error, &self.schema))?;
-        }
+        let set = transaction.db.with(|db| db.execute_batch(&format!("savepoint {own}")));
+        set.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &self.schema))?;
         // One of the same name is forgotten; in SQLite it stays below, which does no harm.
         transaction.savepoints.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         transaction.savepoints.push((name.to_owned(), own));
@@ -245,10 +216,8 @@ impl Engine {
     ) -> Result<(&'s mut Transaction, usize), SessionError> {
         let (transaction, at) = find_savepoint(session, name)?;
         let own = &transaction.savepoints[at].1;
-        if let Some(db) = &transaction.db {
-            let done = db.execute_batch(&format!("{verb} {own}"));
-            done.map_err(|error| of_sqlite(&error, &self.schema))?;
-        }
+        let done = transaction.db.with(|db| db.execute_batch(&format!("{verb} {own}")));
+        done.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &self.schema))?;
         Ok((transaction, at))
     }
 

@@ -188,3 +188,26 @@ fn the_number_of_a_row_is_told_to_who_inserted_it() {
     assert_eq!((changed.affected, changed.insert_id), (Some(1), None));
     assert_eq!(client.execute(4, "select last_insert_id()").good().rows, [[Datum::Signed(0)]]);
 }
+
+#[test]
+fn a_text_that_is_no_utf8_is_sent_as_it_is() {
+    let server = Server::start();
+    let mut client = server.client();
+    let one = "select cast(x'ff' as text) as x";
+    for count in 1..=4 {
+        let reply = client.execute(2, &vec![one; count].join(" union all ")).good();
+        assert_eq!(reply.rows, vec![[Datum::Bytes(vec![0xff])]; count]);
+    }
+}
+
+/// Long rows must not end the search for the type of a column early.
+#[test]
+fn a_column_that_begins_with_nulls_has_the_type_of_its_first_value() {
+    let server = Server::start();
+    let mut client = server.client();
+    let sql = "select printf('%01000d', id) as c, case when id > 90 then id end as x \
+               from sbtest1 order by id";
+    let reply = client.execute(2, sql).good();
+    assert_eq!(reply.rows.len(), 100);
+    assert_eq!([&reply.rows[89][1], &reply.rows[90][1]], [&Datum::Null, &Datum::Signed(91)]);
+}

@@ -4,7 +4,8 @@
 //! tables have changed; here it is only noticed that they did:
 //!
 //! 1. the first row is fetched, so that the statement stands on what it reads,
-//! 2. if it is new, or SQLite had to prepare it again, the version of the catalogue is looked at,
+//! 2. if it is new, gives no row, or SQLite had to prepare it again, the version of the catalogue is
+//!    looked at,
 //! 3. and if that has changed, everything is forgotten, and the plan begins again.
 
 use std::collections::HashMap;
@@ -12,9 +13,8 @@ use std::sync::Arc;
 
 use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
-use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, Row, Rows, Statement, StatementStatus, ToSql};
+use rusqlite::{Connection, Statement, StatementStatus, ToSql};
 
 use super::catalogue::{self, Index, Table, quoted};
 use super::keys::{self, KeyColumn};
@@ -23,6 +23,8 @@ use super::types::type_of;
 use super::value::name_of;
 use super::{refuse, sqlite};
 use crate::node::columns::Description;
+use crate::node::cursor::{Compiled, Cursor};
+use crate::node::pool::Lent;
 
 /// Cache of the statements for shapes of plans.
 ///
@@ -32,7 +34,6 @@ pub struct Cache {
     shapes: HashMap<Box<[u8]>, Arc<Access>>,
     /// That of the catalogue when the shapes were looked at.
     version: i64,
-    buffer: Vec<u8>,
 }
 
 /// Beyond that all are forgotten.
@@ -53,73 +54,11 @@ pub(super) struct Access {
     pub(super) fields: Vec<Description>,
 }
 
-/// The rows of a table, of which the first may have been fetched.
-pub(super) struct Cursor<'s> {
-    rows: Option<Rows<'s>>,
-    is_first: bool,
-}
-
-impl Cursor<'_> {
-    pub(super) fn next(&mut self) -> Result<Option<&Row<'_>>, SessionError> {
-        let Some(rows) = &mut self.rows else { return Ok(None) };
-        if !std::mem::take(&mut self.is_first) {
-            rows.advance().map_err(sqlite)?;
-        }
-        Ok((*rows).get())
-    }
-}
-
 impl Cache {
     /// The statements for the shapes that are known.
     #[cfg(test)]
     pub(super) fn statements(&self) -> Vec<&str> {
         self.shapes.values().map(|access| access.sql.as_str()).collect()
-    }
-
-    pub(super) fn take_buffer(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buffer)
-    }
-
-    pub(super) fn give_buffer(&mut self, buffer: Vec<u8>) {
-        if buffer.capacity() <= LONGEST_SHAPE {
-            self.buffer = buffer;
-        }
-    }
-
-    /// Runs the statement for what is asked, and gives its rows to `take`.
-    pub(super) fn with_rows(
-        &mut self,
-        db: &Connection,
-        asked: &Asked<'_>,
-        take: impl FnOnce(&Access, Cursor<'_>) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        for _ in 0..TRIES {
-            let access = self.access(db, asked)?;
-            let mut statement = match db.prepare_cached(&access.sql) {
-                Ok(statement) => statement,
-                Err(_) if self.has_changed(db)? => continue,
-                Err(error) => return Err(sqlite(error)),
-            };
-            let is_new = statement.get_status(StatementStatus::Run) == 0;
-            bind(&mut statement, &access, asked)?;
-            let mut rows = statement.raw_query();
-            let result = rows.advance().map_err(sqlite);
-            if rows.get().is_some() {
-                let again = rows.as_ref().map_or(0, prepared_again);
-                if (is_new || again > 0) && self.has_changed(db)? {
-                    continue;
-                }
-                return take(&access, Cursor { rows: Some(rows), is_first: true });
-            }
-            drop(rows);
-            let again = prepared_again(&statement);
-            if (is_new || again > 0 || result.is_err()) && self.has_changed(db)? {
-                continue;
-            }
-            result?;
-            return take(&access, Cursor { rows: None, is_first: true });
-        }
-        Err(refuse("the tables keep changing"))
     }
 
     /// True if tables have changed since the last look. The cache is emptied then.
@@ -147,6 +86,46 @@ impl Cache {
         }
         Ok(access)
     }
+}
+
+/// Runs the statement for what is asked, up to its second row.
+pub(super) fn open(mut db: Lent, asked: &Asked<'_>) -> Result<(Arc<Access>, Cursor), SessionError> {
+    for _ in 0..TRIES {
+        let access = db.plans().access(&db, asked)?;
+        let (mut cursor, is_new) = match Cursor::open(db, |db| compile(db, &access, asked)) {
+            Ok(opened) => opened,
+            Err(failed) => {
+                let error;
+                (db, error) = *failed;
+                if db.plans().has_changed(&db)? {
+                    continue;
+                }
+                return Err(error);
+            }
+        };
+        let first = cursor.look_ahead().map(|_| ()).map_err(sqlite);
+        let is_same = !is_new && cursor.compiled_again() == Some(0);
+        if !is_same && cursor.db().plans().has_changed(cursor.db())? {
+            db = cursor.into_db();
+            continue;
+        }
+        first?;
+        cursor.look_ahead().map_err(sqlite)?;
+        return Ok((access, cursor));
+    }
+    Err(refuse("the tables keep changing"))
+}
+
+/// Compiles and binds. Returns true if the connection did not have the statement.
+fn compile<'db>(
+    db: &'db Lent,
+    access: &Access,
+    asked: &Asked<'_>,
+) -> Result<(Compiled<'db>, bool), SessionError> {
+    let mut statement = db.prepare_cached(&access.sql).map_err(sqlite)?;
+    let is_new = statement.get_status(StatementStatus::Run) == 0;
+    bind(&mut statement, access, asked)?;
+    Ok((Compiled::Kept(statement), is_new))
 }
 
 impl Access {
@@ -274,7 +253,7 @@ fn order(table: &Table, index: &Index, is_back: bool) -> String {
 }
 
 fn bind(
-    statement: &mut CachedStatement<'_>,
+    statement: &mut Statement<'_>,
     access: &Access,
     asked: &Asked<'_>,
 ) -> Result<(), SessionError> {
@@ -290,11 +269,6 @@ fn bind(
         statement.raw_bind_parameter(at + 1, value).map_err(sqlite)?;
     }
     Ok(())
-}
-
-/// Returns how often SQLite has prepared the statement again since the last call.
-fn prepared_again(statement: &Statement<'_>) -> i32 {
-    statement.reset_status(StatementStatus::RePrepare)
 }
 
 /// A value of a key.

@@ -14,9 +14,9 @@ use super::refuse;
 use super::value::{Num, Val};
 use crate::node::columns::Type;
 
-impl<'a> Expr<'a> {
+impl Expr {
     /// The value over a row of the fields that the expression was made for.
-    pub(super) fn eval<'v>(&'v self, row: &'v [Val<'a>]) -> Result<Val<'v>, SessionError> {
+    pub(super) fn eval<'v>(&'v self, row: &'v [Val<'_>]) -> Result<Val<'v>, SessionError> {
         Ok(match &self.node {
             Node::Value(value) => value.borrow(),
             Node::Column(at) => row.get(*at).map_or(Val::Null, Val::borrow),
@@ -45,7 +45,7 @@ impl<'a> Expr<'a> {
     fn all(
         &self,
         operands: &[Self],
-        row: &[Val<'a>],
+        row: &[Val<'_>],
         decisive: bool,
     ) -> Result<Option<bool>, SessionError> {
         let mut result = Some(!decisive);

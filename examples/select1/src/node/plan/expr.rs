@@ -13,22 +13,22 @@ use crate::node::columns::{Description, Type};
 
 /// An expression over rows of certain fields.
 #[derive(Clone, Debug)]
-pub(super) struct Expr<'a> {
-    pub(super) node: Node<'a>,
+pub(super) struct Expr {
+    pub(super) node: Node,
     pub(super) ty: Type,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Node<'a> {
-    Value(Val<'a>),
+pub(super) enum Node {
+    Value(Val<'static>),
     Column(usize),
-    Compare(Compare, Box<[Expr<'a>; 2]>),
-    Arithmetic(Op, Box<[Expr<'a>; 2]>),
-    And(Vec<Expr<'a>>),
-    Or(Vec<Expr<'a>>),
-    Not(Box<Expr<'a>>),
-    IsNull(Box<Expr<'a>>),
-    IsNotNull(Box<Expr<'a>>),
+    Compare(Compare, Box<[Expr; 2]>),
+    Arithmetic(Op, Box<[Expr; 2]>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    Not(Box<Expr>),
+    IsNull(Box<Expr>),
+    IsNotNull(Box<Expr>),
 }
 
 /// A comparison.
@@ -52,13 +52,13 @@ pub(super) enum Relation {
     Greater,
 }
 
-impl<'a> Expr<'a> {
+impl Expr {
     /// # Errors
     ///
     /// An expression is not supported, or a column or parameter is missing.
     pub(super) fn new(
-        message: &'a ExecPlan,
-        expr: &'a Message,
+        message: &ExecPlan,
+        expr: &Message,
         fields: &[Description],
     ) -> Result<Self, SessionError> {
         match expr.node().map_err(malformed)? {
@@ -90,15 +90,15 @@ impl<'a> Expr<'a> {
         }
     }
 
-    fn value(scalar: &'a Scalar) -> Result<Self, SessionError> {
+    fn value(scalar: &Scalar) -> Result<Self, SessionError> {
         let value = Val::of_scalar(scalar)?;
         let ty = infer::literal(scalar, &value);
-        Ok(Self { node: Node::Value(value), ty })
+        Ok(Self { node: Node::Value(value.into_owned()), ty })
     }
 
     fn operator(
-        message: &'a ExecPlan,
-        operator: &'a Operator,
+        message: &ExecPlan,
+        operator: &Operator,
         fields: &[Description],
     ) -> Result<Self, SessionError> {
         let sign = operator.name.as_slice();
@@ -143,7 +143,7 @@ impl<'a> Expr<'a> {
         Ok(Self { node: Node::Arithmetic(op, Box::new(operands)), ty })
     }
 
-    fn truth(node: Node<'a>) -> Self {
+    fn truth(node: Node) -> Self {
         Self { node, ty: Type::BIGINT }
     }
 }

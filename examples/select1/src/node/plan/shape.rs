@@ -17,7 +17,7 @@ use super::{malformed, refuse};
 
 /// A read of a table.
 ///
-/// *Shape*: borrows from the request, but for the buffer of the key.
+/// *Shape*: borrows from the request, but for the key.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     message: &'a ExecPlan,
@@ -72,9 +72,7 @@ impl<'a> Asked<'a> {
         message: &'a ExecPlan,
         base: Node<'a>,
         wanted: Option<&'a TableProject>,
-        mut key: Vec<u8>,
     ) -> Result<Self, SessionError> {
-        key.clear();
         let (way, table, index, first, last) = parts(base)?;
         let is_back = match base {
             Node::TableScan(scan) => scan.reverse,
@@ -86,14 +84,24 @@ impl<'a> Asked<'a> {
         let schema = table.schema_name.as_ref().map_or(Ok(""), |name| text(message, name))?;
         let index = index.map_or(Ok(PRIMARY), |index| text(message, &index.name))?;
         let table = text(message, &table.name)?;
-        let mut asked =
-            Self { message, way, is_back, table, schema, index, first, last, wanted, key };
+        let mut asked = Self {
+            message,
+            way,
+            is_back,
+            table,
+            schema,
+            index,
+            first,
+            last,
+            wanted,
+            key: Vec::new(),
+        };
         asked.put_key()?;
         Ok(asked)
     }
 
     fn put_key(&mut self) -> Result<(), SessionError> {
-        let mut key = std::mem::take(&mut self.key);
+        let mut key = Vec::with_capacity(64);
         key.extend([self.way as u8, self.is_back.into()]);
         for name in [self.table, self.schema, self.index] {
             put_text(&mut key, name);
@@ -131,11 +139,6 @@ impl<'a> Asked<'a> {
     /// The shape.
     pub(super) fn key(&self) -> &[u8] {
         &self.key
-    }
-
-    /// Gives the buffer of the key back.
-    pub(super) fn into_buffer(self) -> Vec<u8> {
-        self.key
     }
 
     /// A name in the plan.

@@ -1,66 +1,116 @@
 //! Rows through what stands above a table.
 
+use std::mem;
+use std::sync::Arc;
+
 use epoll_group::codec::message::Node;
 use epoll_group::codec::proto::plan::{ExecPlan, Project, TableProject};
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
-use epoll_group::session::SessionError;
+use epoll_group::session::{Row, RowSource, SessionError};
 
-use super::access::{Access, Cursor};
+use super::access::Access;
 use super::aggregate::Aggregate;
 use super::expr::Expr;
 use super::shape::{self, Wanted};
 use super::types::type_of;
 use super::value::Val;
-use super::{Sink, refuse, sqlite};
+use super::{refuse, sqlite};
 use crate::node::columns::Description;
+use crate::node::cursor::Cursor;
+use crate::node::rest::Rows;
 
-/// Number of rows between two checks for a cancel.
-const ROWS_A_LOOK: u32 = 256;
-
-/// Sends the rows of a table as they are.
-pub(super) fn send(
-    access: &Access,
-    mut rows: Cursor<'_>,
-    sink: &mut impl Sink,
-) -> Result<(), SessionError> {
-    put_columns(&access.fields, sink)?;
-    while let Some(row) = rows.next()? {
-        sink.row(|cell| {
-            for (at, field) in access.fields.iter().enumerate() {
-                let ty = type_of(field);
-                ty.write(&ty.read(row.get_ref(at).map_err(sqlite)?), cell)?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
+/// Rows of a plan.
+pub struct PlanRows {
+    cursor: Cursor,
+    access: Arc<Access>,
+    /// Absent if the rows of the table are those of the plan.
+    pipeline: Option<Pipeline>,
 }
 
 /// The nodes above a table, the lowest first.
-pub(super) struct Pipeline<'a> {
-    stages: Vec<Stage<'a>>,
+struct Pipeline {
+    stages: Vec<Stage>,
     /// Columns of the rows that leave.
     fields: Vec<Description>,
+    /// Set when the aggregates have given their results.
+    is_over: bool,
 }
 
-enum Stage<'a> {
+enum Stage {
     /// Some columns.
     Pick(Vec<usize>),
     /// Expressions.
-    Compute(Vec<Expr<'a>>),
+    Compute(Vec<Expr>),
     /// Rows for which it holds.
-    Filter(Expr<'a>),
+    Filter(Expr),
     /// All rows become one.
-    Aggregate(Expr<'a>, Box<Aggregate>),
+    Aggregate(Expr, Box<Aggregate>),
 }
 
-impl<'a> Pipeline<'a> {
-    /// `above` are the nodes, the highest first.
+impl PlanRows {
+    /// `above` are the nodes above the table, the highest first.
     pub(super) fn new(
-        message: &'a ExecPlan,
-        access: &Access,
-        above: &[Node<'a>],
+        message: &ExecPlan,
+        access: Arc<Access>,
+        cursor: Cursor,
+        above: &[Node<'_>],
     ) -> Result<Self, SessionError> {
+        let pipeline =
+            if above.is_empty() { None } else { Some(Pipeline::new(message, &access, above)?) };
+        Ok(Self { cursor, access, pipeline })
+    }
+
+    pub fn columns(&self) -> Vec<Column<'_>> {
+        let fields = self.pipeline.as_ref().map_or(&self.access.fields, |above| &above.fields);
+        fields.iter().map(Description::column).collect()
+    }
+
+    /// Gives the cells of the next row to `cell`. Returns false if there is none.
+    pub(super) fn next_row(
+        &mut self,
+        cell: &mut dyn FnMut(Value<'_>),
+    ) -> Result<bool, SessionError> {
+        let fields = &self.access.fields;
+        while self.cursor.advance().map_err(sqlite)? {
+            let written = self.cursor.with_row(|row| {
+                let read = |(at, field): (usize, &Description)| {
+                    Ok(type_of(field).read(row.get_ref(at).map_err(sqlite)?))
+                };
+                let cells = fields.iter().enumerate().map(read);
+                let Some(above) = &mut self.pipeline else {
+                    return fields
+                        .iter()
+                        .zip(cells)
+                        .try_for_each(|(field, value)| type_of(field).write(&value?, cell))
+                        .map(|()| true);
+                };
+                let row = cells.collect::<Result<Vec<_>, SessionError>>()?;
+                feed(&mut above.stages, &row, &above.fields, cell)
+            });
+            if written.transpose()? == Some(true) {
+                return Ok(true);
+            }
+        }
+        self.pipeline.as_mut().map_or(Ok(false), |above| above.end(cell))
+    }
+}
+
+impl RowSource for PlanRows {
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError> {
+        self.next_row(&mut |value| row.value(value))
+    }
+}
+
+impl Rows for PlanRows {
+    fn is_short(&self) -> bool {
+        // No stage makes two rows of one.
+        self.cursor.is_over() && self.cursor.rows_ahead() <= 1
+    }
+}
+
+impl Pipeline {
+    fn new(message: &ExecPlan, access: &Access, above: &[Node<'_>]) -> Result<Self, SessionError> {
         let mut fields = access.fields.clone();
         let mut stages = Vec::with_capacity(above.len());
         for node in above.iter().rev() {
@@ -81,72 +131,55 @@ impl<'a> Pipeline<'a> {
             stages.push(stage);
             fields = output;
         }
-        Ok(Self { stages, fields })
+        Ok(Self { stages, fields, is_over: false })
     }
 
-    /// Sends what comes out.
-    pub(super) fn send(
-        mut self,
-        access: &Access,
-        mut rows: Cursor<'_>,
-        sink: &mut impl Sink,
-    ) -> Result<(), SessionError> {
-        put_columns(&self.fields, sink)?;
-        let mut count = 0_u32;
-        while let Some(row) = rows.next()? {
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(ROWS_A_LOOK) && sink.is_cancelled() {
-                return Err(SessionError::interrupted());
-            }
-            let read = |(at, field): (usize, &Description)| {
-                Ok(type_of(field).read(row.get_ref(at).map_err(sqlite)?))
-            };
-            let row = access.fields.iter().enumerate().map(read);
-            let row = row.collect::<Result<Vec<_>, SessionError>>()?;
-            feed(&mut self.stages, &row, &self.fields, sink)?;
+    /// Gives the row that the aggregates make of all rows, if there are any. Only the result of the
+    /// highest one leaves.
+    fn end(&mut self, cell: &mut dyn FnMut(Value<'_>)) -> Result<bool, SessionError> {
+        let mut written = false;
+        if mem::replace(&mut self.is_over, true) {
+            return Ok(written);
         }
         let mut stages = &mut self.stages[..];
         while let Some((stage, rest)) = stages.split_first_mut() {
             if let Stage::Aggregate(_, aggregate) = stage {
-                feed(rest, &[aggregate.result()?], &self.fields, sink)?;
+                written = feed(rest, &[aggregate.result()?], &self.fields, cell)?;
             }
             stages = rest;
         }
-        Ok(())
+        Ok(written)
     }
 }
 
-/// One row through these stages.
+/// One row through these stages. Returns true if it leaves.
 fn feed(
-    stages: &mut [Stage<'_>],
+    stages: &mut [Stage],
     row: &[Val<'_>],
     fields: &[Description],
-    sink: &mut impl Sink,
-) -> Result<(), SessionError> {
+    cell: &mut dyn FnMut(Value<'_>),
+) -> Result<bool, SessionError> {
     let Some((stage, rest)) = stages.split_first_mut() else {
-        return sink.row(|cell| put_row(fields, row, cell));
+        return put_row(fields, row, cell).map(|()| true);
     };
     match stage {
-        Stage::Filter(expr) => {
-            if expr.eval(row)?.truth() == Some(true) {
-                feed(rest, row, fields, sink)?;
-            }
-            Ok(())
-        }
+        Stage::Filter(expr) => match expr.eval(row)?.truth() {
+            Some(true) => feed(rest, row, fields, cell),
+            _ => Ok(false),
+        },
         Stage::Pick(columns) => {
             let pick = |at: &usize| row.get(*at).map_or(Val::Null, Val::borrow);
-            feed(rest, &columns.iter().map(pick).collect::<Vec<_>>(), fields, sink)
+            feed(rest, &columns.iter().map(pick).collect::<Vec<_>>(), fields, cell)
         }
         Stage::Compute(exprs) => {
             let values = exprs.iter().map(|expr| expr.eval(row));
-            feed(rest, &values.collect::<Result<Vec<_>, _>>()?, fields, sink)
+            feed(rest, &values.collect::<Result<Vec<_>, _>>()?, fields, cell)
         }
-        Stage::Aggregate(expr, aggregate) => aggregate.add(&expr.eval(row)?),
+        Stage::Aggregate(expr, aggregate) => {
+            aggregate.add(&expr.eval(row)?)?;
+            Ok(false)
+        }
     }
-}
-
-fn put_columns(fields: &[Description], sink: &mut impl Sink) -> Result<(), SessionError> {
-    sink.columns(&fields.iter().map(Description::column).collect::<Vec<_>>())
 }
 
 fn put_row(
@@ -157,11 +190,11 @@ fn put_row(
     fields.iter().zip(row).try_for_each(|(field, value)| type_of(field).write(value, cell))
 }
 
-fn pick<'a>(
+fn pick(
     message: &ExecPlan,
     project: &TableProject,
     fields: &[Description],
-) -> Result<(Stage<'a>, Vec<Description>), SessionError> {
+) -> Result<(Stage, Vec<Description>), SessionError> {
     let find = |field| {
         let wanted = shape::wanted(message, field)?;
         let at = match wanted {
@@ -179,11 +212,11 @@ fn pick<'a>(
     Ok((Stage::Pick(columns), fields))
 }
 
-fn compute<'a>(
-    message: &'a ExecPlan,
-    project: &'a Project,
+fn compute(
+    message: &ExecPlan,
+    project: &Project,
     fields: &[Description],
-) -> Result<(Stage<'a>, Vec<Description>), SessionError> {
+) -> Result<(Stage, Vec<Description>), SessionError> {
     let (names, exprs) = (&project.fields, &project.exprs);
     // Without any names columns keep theirs; with some, each expression has one.
     if exprs.is_empty() || !(names.is_empty() || names.len() == exprs.len()) {

@@ -8,48 +8,23 @@ mod nulls;
 mod ranges;
 mod reads;
 
+use std::sync::Arc;
+
 use epoll_group::codec::error::Scope;
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
-use rusqlite::Connection;
 
-use super::{Cache, Sink};
+use super::Cache;
+use crate::node::pool::{Lent, Pool};
 
 /// A result in a form that can be looked at.
 #[derive(Debug, Default, PartialEq)]
 struct Rows {
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
-}
-
-impl Sink for Rows {
-    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
-        assert!(self.columns.is_empty(), "columns come once");
-        let label = |column: &Column<'_>| {
-            let name = String::from_utf8_lossy(column.name.unwrap_or_default()).into_owned();
-            format!("{name} {:?}", column.field_type)
-        };
-        self.columns = columns.iter().map(label).collect();
-        Ok(())
-    }
-
-    fn row(
-        &mut self,
-        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        let mut row = Vec::new();
-        fill(&mut |value| row.push(shown(&value)))?;
-        assert_eq!(row.len(), self.columns.len());
-        self.rows.push(row);
-        Ok(())
-    }
-
-    fn is_cancelled(&self) -> bool {
-        false
-    }
 }
 
 fn shown(value: &Value<'_>) -> String {
@@ -67,37 +42,48 @@ fn shown(value: &Value<'_>) -> String {
     }
 }
 
-fn database(sql: &str) -> Connection {
-    let db = Connection::open_in_memory().expect("memory");
-    db.execute_batch(sql).expect("tables");
+fn database(sql: &str) -> Arc<Pool> {
+    let db = Pool::open(":memory:".into()).expect("memory");
+    connection(&db).execute_batch(sql).expect("tables");
     db
 }
 
-/// Runs a plan with these parameters.
-fn run(db: &Connection, plan: AnyPlan, parameters: Vec<Scalar>) -> Result<Rows, SessionError> {
-    run_with(db, &mut Cache::default(), plan, parameters)
+/// The only connection.
+fn connection(db: &Arc<Pool>) -> Lent {
+    db.lend().expect("memory")
 }
 
-fn run_with(
-    db: &Connection,
-    cache: &mut Cache,
-    plan: AnyPlan,
-    parameters: Vec<Scalar>,
-) -> Result<Rows, SessionError> {
-    let message = ExecPlan { parameters, ..ExecPlan::default() };
-    let mut rows = Rows::default();
-    super::run(db, cache, &message, &plan, &mut rows)?;
-    Ok(rows)
+/// Runs a plan with these parameters.
+fn run(db: &Arc<Pool>, plan: AnyPlan, parameters: Vec<Scalar>) -> Result<Rows, SessionError> {
+    run_message(db, &ExecPlan { parameters, ..ExecPlan::default() }, &plan)
+}
+
+fn run_message(db: &Arc<Pool>, message: &ExecPlan, plan: &AnyPlan) -> Result<Rows, SessionError> {
+    let mut source = super::run(connection(db), message, plan)?;
+    let label = |column: &Column<'_>| {
+        let name = String::from_utf8_lossy(column.name.unwrap_or_default()).into_owned();
+        format!("{name} {:?}", column.field_type)
+    };
+    let columns = source.columns().iter().map(label).collect();
+    let mut rows = Rows { columns, rows: Vec::new() };
+    loop {
+        let mut row = Vec::new();
+        if !source.next_row(&mut |value| row.push(shown(&value)))? {
+            return Ok(rows);
+        }
+        assert_eq!(row.len(), rows.columns.len());
+        rows.rows.push(row);
+    }
 }
 
 /// The rows of a plan, with a comma between cells.
-fn rows(db: &Connection, plan: AnyPlan) -> Vec<String> {
+fn rows(db: &Arc<Pool>, plan: AnyPlan) -> Vec<String> {
     let rows = run(db, plan, Vec::new()).unwrap_or_else(|error| panic!("{error}")).rows;
     rows.iter().map(|row| row.join(",")).collect()
 }
 
 /// The text with which a plan is refused.
-fn refusal(db: &Connection, plan: AnyPlan, parameters: Vec<Scalar>) -> String {
+fn refusal(db: &Arc<Pool>, plan: AnyPlan, parameters: Vec<Scalar>) -> String {
     let error = run(db, plan, parameters).expect_err("it is refused");
     let text = String::from_utf8_lossy(error.message()).into_owned();
     assert_eq!((error.code(), error.scope()), (8001, Scope::Request), "{text}");

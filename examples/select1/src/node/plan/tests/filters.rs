@@ -284,7 +284,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-fn fill(db: &Connection, data: &[Vec<Naive>]) {
+fn fill(db: &Arc<Pool>, data: &[Vec<Naive>]) {
     for (id, row) in data.iter().enumerate() {
         let cells = row.iter().map(|cell| match cell {
             Null => "null".to_owned(),
@@ -292,7 +292,9 @@ fn fill(db: &Connection, data: &[Vec<Naive>]) {
             other => other.shown().trim_end_matches(['m', 'u']).to_owned(),
         });
         let cells = cells.collect::<Vec<_>>().join(", ");
-        db.execute(&format!("insert into t values ({cells}, {id})"), []).expect("a row");
+        connection(db)
+            .execute(&format!("insert into t values ({cells}, {id})"), [])
+            .expect("a row");
     }
 }
 
@@ -315,7 +317,7 @@ proptest! {
     }
 }
 
-fn check(db: &Connection, data: &[Vec<Naive>], tree: &Tree) -> Result<(), TestCaseError> {
+fn check(db: &Arc<Pool>, data: &[Vec<Naive>], tree: &Tree) -> Result<(), TestCaseError> {
     let expected: Result<Vec<Naive>, Fail> = data.iter().map(|row| tree.eval(row)).collect();
     let project = run(db, scan("t").project([(text("r"), tree.expr())]), Vec::new());
     let filter = run(db, scan("t").filter(tree.expr()).table_project([text("id")]), Vec::new());

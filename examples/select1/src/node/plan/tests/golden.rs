@@ -52,7 +52,6 @@ const ANSWERS: &[(&str, &str)] = &[
 #[test]
 fn recorded_plans_run_or_are_refused() {
     let db = database(TABLES);
-    let mut cache = Cache::default();
     let mut names = Vec::new();
     for vector in include_str!("../../../../../../tests/golden/exec_plan.jsonl").lines() {
         let vector: Json = serde_json::from_str(vector).expect("a line of JSON");
@@ -61,9 +60,8 @@ fn recorded_plans_run_or_are_refused() {
         let message = ClientMessage::decode(100, &body, &Limits::default());
         let Ok(ClientMessage::ExecPlan(message)) = message else { panic!("{name}: {message:?}") };
         let Some(plan) = &message.plan else { continue };
-        let mut rows = Rows::default();
-        let answer = match super::super::run(&db, &mut cache, &message, plan, &mut rows) {
-            Ok(()) => rows.rows.iter().map(|row| row.join(",")).collect::<Vec<_>>().join(" "),
+        let answer = match run_message(&db, &message, plan) {
+            Ok(rows) => rows.rows.iter().map(|row| row.join(",")).collect::<Vec<_>>().join(" "),
             Err(error) => {
                 let text = String::from_utf8_lossy(error.message()).into_owned();
                 text.replace("Executor error:", "!")

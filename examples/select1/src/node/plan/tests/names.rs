@@ -114,6 +114,7 @@ fn what_is_no_name_of_a_table_gets_nothing() {
     }
     let broken = AnyPlan::table_scan(TableInfo::new(Scalar::string(*b"\xff", None), None), None);
     assert_eq!(refusal(&db, broken, Vec::new()), "'\\xff' is no name");
-    let count: i64 = db.query_row("select count(*) from t", [], |row| row.get(0)).expect("t");
+    let count: i64 =
+        connection(&db).query_row("select count(*) from t", [], |row| row.get(0)).expect("t");
     assert_eq!(count, 1);
 }

@@ -27,7 +27,7 @@ proptest! {
     ) {
         let db = database("create table t (a int, b int, c int); create index k on t (a, b, c)");
         for row in &data {
-            db.execute("insert into t values (?1, ?2, ?3)", *row).expect("a row");
+            connection(&db).execute("insert into t values (?1, ?2, ?3)", *row).expect("a row");
         }
         let mut sorted = data;
         sorted.sort_unstable();

@@ -1,6 +1,7 @@
 //! Get, scan, range, and the columns that are taken of them.
 
 use super::*;
+use crate::node::state::EngineSession;
 
 const TABLES: &str = "
     create table t (id bigint primary key, a int, b varchar(20), c text not null);
@@ -14,7 +15,7 @@ const TABLES: &str = "
     insert into n values (3), (1), (2);
 ";
 
-fn ids(db: &Connection, plan: AnyPlan) -> Vec<String> {
+fn ids(db: &Arc<Pool>, plan: AnyPlan) -> Vec<String> {
     rows(db, plan.table_project([text("id")]))
 }
 
@@ -139,37 +140,40 @@ fn columns_are_taken_by_number_and_by_name() {
 #[test]
 fn tables_that_change_are_noticed() {
     let db = database("create table t (id int primary key, a int); insert into t values (1, 2)");
-    let mut cache = Cache::default();
     let get = || AnyPlan::get(table("t"), None, [key(&[("id", Scalar::signed(1))])]);
-    let mut look = || run_with(&db, &mut cache, get(), Vec::new());
+    let look = || run(&db, get(), Vec::new());
     assert_eq!(look().expect("a row").columns, ["id Sint", "a Sint"]);
     assert_eq!(look().expect("a row").rows, [["1", "2"]]);
-    db.execute_batch("alter table t add column b text default 'x'").expect("a column");
+    connection(&db).execute_batch("alter table t add column b text default 'x'").expect("a column");
     assert_eq!(look().expect("a row").rows, [["1", "2", "'x'"]]);
-    db.execute_batch("drop table t; create table t (id int primary key, a double)").expect("ddl");
+    connection(&db)
+        .execute_batch("drop table t; create table t (id int primary key, a double)")
+        .expect("ddl");
     assert_eq!(look().expect("no row").columns, ["id Sint", "a Double"]);
-    db.execute_batch("drop table t").expect("ddl");
+    connection(&db).execute_batch("drop table t").expect("ddl");
     assert!(look().is_err());
-    db.execute_batch("create table t (b text, id varchar(9) primary key)").expect("ddl");
+    connection(&db)
+        .execute_batch("create table t (b text, id varchar(9) primary key)")
+        .expect("ddl");
     assert_eq!(look().expect("no row").columns, ["b Bytes", "id Bytes"]);
 }
 
 #[test]
 fn shapes_that_are_seen_again_are_kept_and_their_number_is_bounded() {
     let db = database(TABLES);
-    let mut cache = Cache::default();
+    let kept = || connection(&db).plans().statements().len();
     for id in 0..2_000_u64 {
         let get = AnyPlan::get(table("t"), None, [key(&[("id", Scalar::unsigned(id))])]);
         let fields = (0..=id % 1_000).map(|field| Scalar::unsigned(field % 4));
-        run_with(&db, &mut cache, get.table_project(fields), Vec::new()).expect("a row or none");
-        assert!(cache.statements().len() <= 512);
+        run(&db, get.table_project(fields), Vec::new()).expect("a row or none");
+        assert!(kept() <= 512);
     }
-    let before = cache.statements().len();
+    let before = kept();
     for id in 0..10 {
         let get = AnyPlan::get(table("t"), None, [key(&[("id", Scalar::signed(id))])]);
-        run_with(&db, &mut cache, get, Vec::new()).expect("a row or none");
+        run(&db, get, Vec::new()).expect("a row or none");
     }
-    assert!(cache.statements().len() <= before + 1, "the values are no part of the shape");
+    assert!(kept() <= before + 1, "the values are no part of the shape");
 }
 
 #[test]
@@ -200,9 +204,11 @@ fn indexes_are_walked_and_nothing_is_sorted() {
         (AnyPlan::table_scan(table("s"), n()), "SCAN t USING INDEX n_1"),
     ];
     for (plan, expected) in plans {
-        let mut cache = Cache::default();
-        run_with(&db, &mut cache, plan, Vec::new()).expect("no rows");
-        let [statement] = cache.statements()[..] else { panic!("one shape") };
+        *connection(&db).plans() = Cache::default();
+        run(&db, plan, Vec::new()).expect("no rows");
+        let db = connection(&db);
+        let plans = db.plans();
+        let [statement] = plans.statements()[..] else { panic!("one shape") };
         let mut explain = db.prepare(&format!("explain query plan {statement}")).expect(statement);
         let steps =
             explain.raw_query().mapped(|row| row.get(3)).collect::<Result<Vec<String>, _>>();
@@ -210,35 +216,18 @@ fn indexes_are_walked_and_nothing_is_sorted() {
     }
 }
 
-/// A receiver that has cancelled.
-struct Gone(Rows);
-
-impl Sink for Gone {
-    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
-        self.0.columns(columns)
-    }
-
-    fn row(
-        &mut self,
-        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        self.0.row(fill)
-    }
-
-    fn is_cancelled(&self) -> bool {
-        true
-    }
-}
-
 #[test]
 fn a_long_scan_that_finds_nothing_can_be_cancelled() {
     let db = database("create table t (x int)");
-    let insert = "with recursive n (x) as (select 1 union all select x + 1 from n where x < 1000)
+    let insert = "with recursive n (x) as (select 1 union all select x + 1 from n where x < 10000)
         insert into t select x from n";
-    db.execute(insert, []).expect("rows");
+    connection(&db).execute(insert, []).expect("rows");
     let never = epoll_group::codec::proto::plan::Expr::literal(Scalar::bool(false));
-    let (message, mut sink) = (ExecPlan::default(), Gone(Rows::default()));
+    let session = EngineSession::new(1, "u", "d", None);
+    let mut db = connection(&db);
+    db.run_for(&session);
     let plan = scan("t").filter(never);
-    let error = super::super::run(&db, &mut Cache::default(), &message, &plan, &mut sink);
-    assert_eq!(error, Err(SessionError::interrupted()));
+    let mut rows = super::super::run(db, &ExecPlan::default(), &plan).expect("it begins");
+    session.interrupt().cancel();
+    assert_eq!(rows.next_row(&mut |_| ()), Err(SessionError::interrupted()));
 }
