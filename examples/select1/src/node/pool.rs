@@ -61,8 +61,10 @@ pub struct Lent {
 #[derive(Debug, Default)]
 pub struct Home(Mutex<Option<Lent>>);
 
-/// Idle connections that are kept.
-const MOST_IDLE: usize = 64;
+/// Idle connections that are kept. To close more would free no descriptor of the database's file: SQLite
+/// keeps it for the next connection while another one is open, because to close it would release their
+/// locks.
+pub const MOST_IDLE: usize = 64;
 /// Connections that may be open: one for each transaction, and one for each statement until its last
 /// row is sent.
 const MOST_OPEN: usize = 1024;

@@ -12,6 +12,7 @@ use epoll_group::session::{Reply, Row, RowSource, SessionError};
 
 use crate::node::engine::Engine;
 use crate::node::functions::Facts;
+use crate::node::pool;
 use crate::node::state::EngineSession;
 
 /// Rows of a result that has begun.
@@ -24,9 +25,9 @@ pub trait Rows: RowSource + 'static {
 #[derive(Debug, Default)]
 pub struct Sources(AtomicUsize);
 
-/// Results that sources may give at the same time. Each has a connection, so this leaves most of them
-/// to other statements. Beyond it the handler writes the rows.
-const MOST: usize = 256;
+/// Results that sources may give at the same time: as many as connections that are kept when they are
+/// idle. Beyond it the handler writes the rows.
+const MOST: usize = pool::MOST_IDLE;
 
 /// Counts one source.
 struct Counted(Arc<Sources>);
@@ -72,7 +73,7 @@ impl Engine {
 }
 
 /// Writes the next row. Returns false if there is none.
-fn write_row(rows: &mut impl Rows, reply: &mut Reply<'_>) -> Result<bool, SessionError> {
+pub fn write_row(rows: &mut impl Rows, reply: &mut Reply<'_>) -> Result<bool, SessionError> {
     let written = reply.try_row(|row| match rows.next(row) {
         Ok(true) => Ok(()),
         Ok(false) => Err(None),

@@ -15,7 +15,7 @@ use crate::node::cursor::{Cell, Compiled, Cursor};
 use crate::node::dialect::{Effect, Item, Query};
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
-use crate::node::rest::Rows;
+use crate::node::rest::{Rows, write_row};
 
 /// A query with everything that it needs.
 pub struct Run<'a> {
@@ -76,8 +76,13 @@ impl Run<'_> {
         let opened = Cursor::open(db, |db| self.compile(db)).map_err(|failed| failed.1);
         let (mut cursor, (known, is_new)) = opened?;
         if !known.is_empty() {
-            let rows = Some(self.select(cursor, &known, reply)?);
-            return Ok(Outcome { described: is_new.then_some(known), rows, ..Outcome::default() });
+            let mut rows = self.select(cursor, &known, reply)?;
+            if self.query.effect == Effect::Write && !rows.cursor.is_over() {
+                // Others wait for the end of a change, so no source leaves the rest to its reader's pace.
+                while write_row(&mut rows, reply)? {}
+            }
+            let described = is_new.then_some(known);
+            return Ok(Outcome { described, rows: Some(rows), ..Outcome::default() });
         }
         cursor.look_ahead().map_err(sqlite)?;
         let mut outcome = Outcome::default();
@@ -178,7 +183,7 @@ impl Run<'_> {
     }
 
     /// Sends the columns. Before that it fetches rows until it knows whether there are two, and of what
-    /// types the columns are. All rows of a change are fetched, because others wait for its end.
+    /// types the columns are. Of a change it fetches all rows, or as many bytes as it may.
     fn select(
         &self,
         mut cursor: Cursor,
@@ -193,9 +198,12 @@ impl Run<'_> {
                 column.kind = column.kind.or_else(|| Type::of_value(cell.get()));
             }
             let is_decided = columns.iter().all(|column| column.kind.is_some());
-            let is_most = cursor.rows_ahead() >= MOST_AHEAD || bytes >= MOST_BYTES_AHEAD;
-            let is_enough = cursor.rows_ahead() >= 2 && (is_decided || is_most);
-            if is_enough && self.query.effect != Effect::Write {
+            let is_large = bytes >= MOST_BYTES_AHEAD;
+            let is_enough = match self.query.effect {
+                Effect::Write => is_large,
+                _ => is_decided || is_large || cursor.rows_ahead() >= MOST_AHEAD,
+            };
+            if is_enough && cursor.rows_ahead() >= 2 {
                 break;
             }
         }

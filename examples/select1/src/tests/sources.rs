@@ -228,24 +228,40 @@ fn rows_inside_a_transaction_are_those_that_it_has_written() {
     assert_eq!(rows(&mut other, "select c from big where id = 2"), "last;");
 }
 
-#[test]
-fn rows_of_a_change_do_not_keep_others_from_writing() {
-    let (server, mut client) = server();
-    let mut other = server.client();
-    let mut returning = slow("update big set c = concat(c, '!')");
+/// Begins a change that returns the rows it has changed.
+fn begin_returning(client: &mut Client, sql: &str) -> Ticket {
+    let mut returning = slow(sql);
     returning.hint = Some(b"/* +returning fields(id, c) */ ".to_vec());
     client.set_offers(None);
     let ticket = client.send_sql(2, returning);
     client.wait_for(ticket, |reply| reply.token_done == 1);
-    change(&mut other, "delete from big");
+    ticket
+}
+
+#[test]
+fn rows_of_a_change_do_not_keep_others_from_writing_unless_they_are_long() {
+    let (server, mut client) = server();
+    let mut other = server.client();
+    let ticket = begin_returning(&mut client, "update big set c = concat(c, '!') where id <= 500");
+    change(&mut other, "delete from big where id > 1500");
     let reply = read_rest(&mut client, ticket, 2).good();
-    assert_eq!(reply.rows.len() as u64, ROWS);
+    assert_eq!(reply.rows.len(), 500);
     assert!(reply.rows.iter().all(|row| row[1].text().is_some_and(|text| text.ends_with('!'))));
+
+    // More than 1 MiB.
+    let ticket = begin_returning(&mut client, "update big set c = concat(c, '?')");
+    let waiting = other.send_sql(2, request::update("delete from big"));
+    eventually(LONG, || server.stats().waiting_writers == 1);
+    assert_eq!(in_use(&mut server.client())[0], "Sources 0 ");
+    let reply = read_rest(&mut client, ticket, 2).good();
+    assert_eq!(reply.rows.len(), 1500);
+    assert!(reply.rows.iter().all(|row| row[1].text().is_some_and(|text| text.ends_with('?'))));
+    assert_eq!(other.reply_to(waiting).good().affected, Some(1500));
 }
 
 #[test]
 fn results_beyond_the_most_wait_in_their_handlers() {
-    const MOST: u64 = 256;
+    const MOST: u64 = 64;
     make_room();
     let (server, mut client) = server();
     let mut reader = server.client();
