@@ -67,8 +67,8 @@ impl Proxy {
             Statement::Rows(rows) => self.of_rows(rows, sql)?,
             Statement::Own(own) => Work::Own(own.clone()),
         };
-        if let Work::Own(Own::Set(names)) = &work {
-            check_mode(names, sql.message())?;
+        if let Work::Own(Own::Set { mode: Some(argument), .. }) = work {
+            check_mode(sql.message().args.get(argument))?;
         }
         let mut request = passed_on(sql.message(), sql.text());
         match &work {
@@ -139,18 +139,16 @@ fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), Sessi
 }
 
 /// A mode in an argument is like one in the text.
-fn check_mode(names: &[String], message: &StmtExecute) -> Result<(), SessionError> {
-    if !names.iter().any(|name| name == "sql_mode") {
-        return Ok(());
-    }
-    let changes = |any: &Any| match any.scalar.as_ref().map(|scalar| scalar.value()) {
+fn check_mode(argument: Option<&Any>) -> Result<(), SessionError> {
+    let scalar = argument.and_then(|any| any.scalar.as_ref());
+    let changes = match scalar.map(|scalar| scalar.value()) {
         Some(Ok(ScalarValue::String(text, _) | ScalarValue::Octets(text))) => {
             route::changes_reading(&String::from_utf8_lossy(text))
         }
         // A number may have the bits of these modes.
         _ => true,
     };
-    if message.args.iter().any(changes) {
+    if changes {
         return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
     }
     Ok(())

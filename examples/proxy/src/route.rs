@@ -88,8 +88,12 @@ pub enum Own {
     Nothing,
     /// For the next transaction alone.
     NextTransaction,
-    /// It changes these variables of the session.
-    Set(Vec<String>),
+    /// It changes these variables of the session. `mode` is the number of the argument that is the
+    /// `sql_mode`.
+    Set {
+        names: Vec<String>,
+        mode: Option<usize>,
+    },
 }
 
 /// A statement about rows of a sharded table.

@@ -127,7 +127,7 @@ impl Turn {
                 self.finish(|_| Ok(()));
             }
             Own::Savepoint(name, action) => self.savepoint(&name, action),
-            Own::Set(names) => self.set(names),
+            Own::Set { names, .. } => self.set(names),
         }
     }
 

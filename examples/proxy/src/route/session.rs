@@ -99,11 +99,9 @@ fn of_set(set: &Set) -> Result<Statement, SessionError> {
         Set::SetNames { charset_name, .. } if is_utf8(&charset_name.value) => {
             Ok(Statement::Own(Own::Nothing))
         }
-        Set::SetNames { .. } => Ok(Statement::Own(Own::Set(vec!["names".to_owned()]))),
+        Set::SetNames { .. } => Ok(set_of("names")),
         Set::SetNamesDefault {} => Ok(Statement::Own(Own::Nothing)),
-        Set::SetTransaction { session: true, snapshot: None, .. } => {
-            Ok(Statement::Own(Own::Set(vec!["transaction".to_owned()])))
-        }
+        Set::SetTransaction { session: true, snapshot: None, .. } => Ok(set_of("transaction")),
         Set::SetTransaction { session: false, snapshot: None, .. } => {
             Ok(Statement::Own(Own::NextTransaction))
         }
@@ -126,7 +124,7 @@ fn of_set(set: &Set) -> Result<Statement, SessionError> {
 type Assigned<'a> = (Option<&'a ContextModifier>, &'a ObjectName, &'a Expr);
 
 fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
-    let mut names = Vec::new();
+    let (mut names, mut mode, mut arguments) = (Vec::new(), None, 0);
     for &(scope, name, value) in all {
         let name = variable(scope, name)?;
         if name == "autocommit" {
@@ -149,17 +147,25 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             let why = "only a constant is the same on all nodes";
             return Err(unroutable(format_args!("a change of {name}"), why));
         }
-        // A number may have the bits of these modes.
-        let is_number =
-            matches!(value, Expr::Value(ValueWithSpan { value: Value::Number(..), .. }));
-        if name == "sql_mode" && (is_number || constant(value).is_some_and(changes_reading)) {
-            return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+        let is_argument =
+            matches!(value, Expr::Value(ValueWithSpan { value: Value::Placeholder(_), .. }));
+        if name == "sql_mode" {
+            // A number may have the bits of these modes, and so may a text in hexadecimal digits.
+            if !is_argument && constant(value).is_none_or(changes_reading) {
+                return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+            }
+            mode = is_argument.then_some(arguments);
         }
+        arguments += usize::from(is_argument);
         if !is_harmless(&name, value) {
             names.push(name);
         }
     }
-    Ok(Statement::Own(if names.is_empty() { Own::Nothing } else { Own::Set(names) }))
+    Ok(Statement::Own(if names.is_empty() { Own::Nothing } else { Own::Set { names, mode } }))
+}
+
+fn set_of(name: &str) -> Statement {
+    Statement::Own(Own::Set { names: vec![name.to_owned()], mode: None })
 }
 
 /// The name of a variable of the session, in lower case; one of the user begins with `@`.

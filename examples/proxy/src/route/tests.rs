@@ -393,11 +393,17 @@ fn the_session_is_the_proxys() {
         is(text, Own::Nothing);
     }
     is("set character_set_results = 'utf8mb4'", Own::Nothing);
-    is("set names latin1", Own::Set(vec!["names".to_owned()]));
-    is("set @a = 1", Own::Set(vec!["@a".to_owned()]));
-    is("set time_zone = '+00:00'", Own::Set(vec!["time_zone".to_owned()]));
-    let both = vec!["sql_mode".to_owned(), "max_execution_time".to_owned()];
-    is("SET `sql_mode`=? , `max_execution_time`=5000", Own::Set(both));
+    let set = |names: &[&str], mode| {
+        let names = names.iter().copied().map(str::to_owned).collect();
+        Own::Set { names, mode }
+    };
+    is("set names latin1", set(&["names"], None));
+    is("set @a = 1", set(&["@a"], None));
+    is("set time_zone = '+00:00'", set(&["time_zone"], None));
+    let both = set(&["sql_mode", "max_execution_time"], Some(0));
+    is("SET `sql_mode`=? , `max_execution_time`=5000", both);
+    is("set @a = ?, sql_mode = ?", set(&["@a", "sql_mode"], Some(1)));
+    is("set sql_mode = '', @a = ?", set(&["sql_mode", "@a"], None));
     is("show warnings", Own::Warnings);
     is("set transaction isolation level read committed", Own::NextTransaction);
     let told = vec![Told { label: "connection_id()".to_owned(), what: What::ConnectionId }];
