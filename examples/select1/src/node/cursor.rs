@@ -113,7 +113,8 @@ impl Cursor {
         if self.kept.is_some() { Ok(true) } else { self.step() }
     }
 
-    /// Fetches one more row ahead, and returns it. Only before the first [`advance`](Self::advance).
+    /// Fetches one more row ahead, and returns it. Behind the first [`advance`](Self::advance) only if none
+    /// is ahead, and the current row is then gone.
     pub fn look_ahead(&mut self) -> rusqlite::Result<Option<&[Cell]>> {
         if !self.step()? {
             return Ok(None);
@@ -126,6 +127,11 @@ impl Cursor {
         })?;
         self.ahead.push_back(row);
         Ok(self.ahead.back().map(Vec::as_slice))
+    }
+
+    /// Returns true if there is a row to advance to. Fetches it if need be.
+    pub fn has_more(&mut self) -> rusqlite::Result<bool> {
+        Ok(!self.ahead.is_empty() || self.look_ahead()?.is_some())
     }
 
     /// Number of rows that were fetched ahead.

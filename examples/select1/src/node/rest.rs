@@ -19,6 +19,11 @@ use crate::node::state::EngineSession;
 pub trait Rows: RowSource + 'static {
     /// True if there is at most one row.
     fn is_short(&self) -> bool;
+
+    /// True if there is none for certain.
+    fn is_empty(&self) -> bool {
+        false
+    }
 }
 
 /// Number of results that sources give, at most [`MOST`].
@@ -49,7 +54,9 @@ impl Engine {
         mut rows: R,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        let counted = if rows.is_short() {
+        let counted = if rows.is_empty() {
+            None
+        } else if rows.is_short() {
             write_row(&mut rows, reply)?;
             None
         } else {

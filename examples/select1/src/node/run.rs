@@ -79,7 +79,10 @@ impl Run<'_> {
             let mut rows = self.select(cursor, &known, reply)?;
             if self.query.effect == Effect::Write && !rows.cursor.is_over() {
                 // Others wait for the end of a change, so no source leaves the rest to its reader's pace.
-                while write_row(&mut rows, reply)? {}
+                let sqlite = |error| of_sqlite(&error, self.schema);
+                while rows.cursor.has_more().map_err(sqlite)? {
+                    write_row(&mut rows, reply)?;
+                }
             }
             let described = is_new.then_some(known);
             return Ok(Outcome { described, rows: Some(rows), ..Outcome::default() });
@@ -201,7 +204,7 @@ impl Run<'_> {
             let is_large = bytes >= MOST_BYTES_AHEAD;
             let is_enough = match self.query.effect {
                 Effect::Write => is_large,
-                _ => is_decided || is_large || cursor.rows_ahead() >= MOST_AHEAD,
+                _ => is_decided || is_large || cursor.rows_ahead() > MOST_AHEAD,
             };
             if is_enough && cursor.rows_ahead() >= 2 {
                 break;
@@ -294,5 +297,9 @@ impl RowSource for Selected {
 impl Rows for Selected {
     fn is_short(&self) -> bool {
         self.cursor.is_over() && self.cursor.rows_ahead() <= 1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cursor.is_over() && self.cursor.rows_ahead() == 0
     }
 }
