@@ -254,7 +254,6 @@ impl Client {
     }
 }
 
-/// Time `timeout` from now, or a time that is never reached.
 /// Request for so many timestamps.
 fn timestamps_wire(count: u32) -> Result<Wire, Error> {
     let batch_count =
@@ -263,6 +262,7 @@ fn timestamps_wire(count: u32) -> Result<Wire, Error> {
     Ok(Wire::new(Asked::Timestamps, message))
 }
 
+/// Time `timeout` from now, or a time that is never reached.
 fn deadline(timeout: Duration) -> Instant {
     clock::now() + timeout.min(LONGEST)
 }

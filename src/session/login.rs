@@ -79,11 +79,7 @@ impl PendingLogin {
                 ClientMessage::AuthenticateStart(start) => {
                     let salt = fresh_salt().map_err(Close::error)?;
                     let conn = &self.server_conn.conn;
-                    let may_try = self.may_try();
                     self.handshake.handle_start(&start, salt, |user| {
-                        if !may_try {
-                            return None;
-                        }
                         // The service may wait, so earlier answers leave before.
                         answers.send();
                         conn.group().timed(Stage::Auth, || service.digest_salt(user))
@@ -133,12 +129,6 @@ impl PendingLogin {
         Ok(None)
     }
 
-    /// Returns false if the address of the client has failed too often.
-    fn may_try(&self) -> bool {
-        let limits = LoginLimits::from(self.server_conn.conn.config());
-        self.place.may_try(&limits, clock::now())
-    }
-
     /// Asks the service, and logs the connection in. Returns the answer to a login that fails.
     fn verify<S: Service>(
         &mut self,
@@ -147,7 +137,8 @@ impl PendingLogin {
         now: Instant,
     ) -> Result<Place, Step> {
         let conn = &self.server_conn.conn;
-        if !self.may_try() {
+        let limits = LoginLimits::from(conn.config());
+        if !self.place.may_try(&limits, clock::now()) {
             conn.count(Counter::LoginsRefused);
             // The answer is that of a wrong password, so a guessing client cannot tell them apart.
             return Err(self.handshake.refused(AuthError::denied()));
@@ -155,7 +146,7 @@ impl PendingLogin {
         let address = conn.net.client_addr();
         let check = || service.authenticate(&Login::new(claim, address));
         let account = conn.group().timed(Stage::Auth, check).map_err(|error| {
-            self.place.note_failure(&LoginLimits::from(conn.config()), clock::now());
+            self.place.note_failure(&limits, clock::now());
             conn.count(Counter::LoginsFailed);
             self.handshake.refused(error)
         })?;

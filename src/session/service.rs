@@ -76,10 +76,10 @@ pub trait Service: Send + Sync + 'static {
     /// client then proves that it knows the digest. An older client cannot log in to such an account.
     /// This library's client refuses more than 10 000 rounds.
     ///
-    /// A client needs no password for this, so the look-up should be cheap. It is not made for an
-    /// address that has failed too often. A client learns whether a name has a digest, and the salt. To
-    /// hide which names exist, keep all passwords as digests with the same rounds, and return a salt for
-    /// unknown names too, made from the name and a secret.
+    /// A client needs no password for this, and may ask as often as it connects, so the look-up should be
+    /// cheap. A client learns whether a name has a digest, and the salt. To hide which names exist, keep
+    /// all passwords as digests with the same rounds, and return a salt for unknown names too, made from
+    /// the name and a secret.
     fn digest_salt(&self, user: &[u8]) -> Option<DigestSalt> {
         let _ = user;
         None
