@@ -177,7 +177,7 @@ fn on_and_off(shrink: Duration) -> Option<([u64; 4], u64)> {
 #[test]
 fn a_wait_that_comes_and_goes_does_not_make_threads_come_and_go() {
     let shrink = Duration::from_millis(if cfg!(sanitized) { 2000 } else { 500 });
-    let tried = std::iter::repeat_with(|| on_and_off(shrink)).take(10).flatten().next();
+    let tried = std::iter::repeat_with(|| on_and_off(shrink)).take(30).flatten().next();
     let ([stall, backlog, watchdog, reserve], left) = tried.expect("a machine that goes on");
     // Eight wait, of which two need no other thread.
     assert!(stall <= 6, "{stall} were started for six");
