@@ -138,20 +138,16 @@ fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), Sessi
     Ok((Work::Own(Own::Savepoint(name.to_owned(), action)), request))
 }
 
-/// A mode in an argument is like one in the text.
+/// Refuses an argument for `sql_mode` as a mode in the text is refused.
 fn check_mode(argument: Option<&Any>) -> Result<(), SessionError> {
     let scalar = argument.and_then(|any| any.scalar.as_ref());
-    let changes = match scalar.map(|scalar| scalar.value()) {
+    let mode = match scalar.map(|scalar| scalar.value()) {
         Some(Ok(ScalarValue::String(text, _) | ScalarValue::Octets(text))) => {
-            route::changes_reading(&String::from_utf8_lossy(text))
+            Some(String::from_utf8_lossy(text))
         }
-        // A number may have the bits of these modes.
-        _ => true,
+        _ => None,
     };
-    if changes {
-        return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
-    }
-    Ok(())
+    route::check_mode(mode.as_deref())
 }
 
 /// The request to a data node for a client's request. The digest is the proxy's own.

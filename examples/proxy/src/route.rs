@@ -28,7 +28,7 @@ pub use cache::Cache;
 pub use keys::Ids;
 use keys::Scalars;
 pub use plans::of_plan;
-pub use session::changes_reading;
+pub use session::check_mode;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,8 +88,8 @@ pub enum Own {
     Nothing,
     /// For the next transaction alone.
     NextTransaction,
-    /// It changes these variables of the session. `mode` is the number of the argument that is the
-    /// `sql_mode`.
+    /// It changes these variables of the session. `mode` is the number of the argument that gives
+    /// `sql_mode` its value.
     Set {
         names: Vec<String>,
         mode: Option<usize>,

@@ -150,9 +150,8 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
         let is_argument =
             matches!(value, Expr::Value(ValueWithSpan { value: Value::Placeholder(_), .. }));
         if name == "sql_mode" {
-            // A number may have the bits of these modes, and so may a text in hexadecimal digits.
-            if !is_argument && constant(value).is_none_or(changes_reading) {
-                return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+            if !is_argument {
+                check_mode(constant(value))?;
             }
             mode = is_argument.then_some(arguments);
         }
@@ -199,13 +198,20 @@ fn is_harmless(name: &str, value: &Expr) -> bool {
     }
 }
 
-/// True if a mode changes where strings and names end.
-pub fn changes_reading(mode: &str) -> bool {
-    let modes = ["ansi", "no_backslash_escapes", "pipes_as_concat", "high_not_precedence"];
-    let mode = mode.to_ascii_lowercase();
-    modes.iter().any(|each| mode.contains(each))
-        // Of the combinations these have the above in them.
-        || ["db2", "maxdb", "mssql", "oracle", "postgresql"].iter().any(|each| mode.contains(each))
+/// Refuses a mode that changes where strings and names end. `None` is one that is not given as text: a
+/// number, or hexadecimal digits, may mean such a mode.
+pub fn check_mode(mode: Option<&str>) -> Result<(), SessionError> {
+    let changes = mode.is_none_or(|mode| {
+        let mode = mode.to_ascii_lowercase();
+        let modes = ["ansi", "no_backslash_escapes", "pipes_as_concat", "high_not_precedence"];
+        // These combinations have some of the above in them.
+        let combinations = ["db2", "maxdb", "mssql", "oracle", "postgresql"];
+        modes.iter().chain(&combinations).any(|each| mode.contains(each))
+    });
+    if changes {
+        return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+    }
+    Ok(())
 }
 
 /// The text of a constant that is one.
