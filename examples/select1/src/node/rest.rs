@@ -17,13 +17,8 @@ use crate::node::state::EngineSession;
 
 /// Rows of a result that has begun.
 pub trait Rows: RowSource + 'static {
-    /// True if there is at most one row.
-    fn is_short(&self) -> bool;
-
-    /// True if there is none for certain.
-    fn is_empty(&self) -> bool {
-        false
-    }
+    /// Largest number of rows that may come; `None` while the statement may give more.
+    fn most(&self) -> Option<usize>;
 }
 
 /// Number of results that sources give, at most [`MOST`].
@@ -54,27 +49,22 @@ impl Engine {
         mut rows: R,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        let counted = if rows.is_empty() {
-            None
-        } else if rows.is_short() {
-            write_row(&mut rows, reply)?;
-            None
-        } else {
-            let counted = Sources::count(&self.sources);
-            if counted.is_none() {
-                while write_row(&mut rows, reply)? {}
+        match rows.most() {
+            Some(0) => {}
+            Some(1) => {
+                write_row(&mut rows, reply)?;
             }
-            counted
-        };
-        match counted {
-            None => session.changed(0, 0),
-            Some(_counted) => reply.source(Source {
-                rows,
-                end: Err(SessionError::interrupted()),
-                session: Arc::clone(&session.facts),
-                _counted,
-            }),
+            _ => match Sources::count(&self.sources) {
+                Some(_counted) => {
+                    let end = Err(SessionError::interrupted());
+                    let session = Arc::clone(&session.facts);
+                    reply.source(Source { rows, end, session, _counted });
+                    return Ok(());
+                }
+                None => while write_row(&mut rows, reply)? {},
+            },
         }
+        session.changed(0, 0);
         Ok(())
     }
 }

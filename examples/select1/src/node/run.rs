@@ -295,11 +295,7 @@ impl RowSource for Selected {
 }
 
 impl Rows for Selected {
-    fn is_short(&self) -> bool {
-        self.cursor.is_over() && self.cursor.rows_ahead() <= 1
-    }
-
-    fn is_empty(&self) -> bool {
-        self.cursor.is_over() && self.cursor.rows_ahead() == 0
+    fn most(&self) -> Option<usize> {
+        self.cursor.is_over().then(|| self.cursor.rows_ahead())
     }
 }

@@ -103,9 +103,9 @@ impl RowSource for PlanRows {
 }
 
 impl Rows for PlanRows {
-    fn is_short(&self) -> bool {
-        // No stage makes two rows of one.
-        self.cursor.is_over() && self.cursor.rows_ahead() <= 1
+    fn most(&self) -> Option<usize> {
+        // No stage makes two rows of one, and an aggregate makes one of none.
+        self.cursor.is_over().then(|| self.cursor.rows_ahead().max(1))
     }
 }
 
