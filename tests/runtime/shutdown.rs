@@ -217,7 +217,12 @@ fn a_descriptor_that_is_refused_after_a_drain_is_closed_though_a_thread_is_stuck
 
 #[test]
 fn a_handler_that_drains_its_runtime_ends_the_rest_of_its_own_group_itself() {
-    let config = config().epoll_groups(2).epoll_threads_per_group(1);
+    // No thread is added for the blocked one: on a busy machine it might end too late.
+    let config = config()
+        .epoll_groups(2)
+        .epoll_threads_per_group(1)
+        .reserve_threads_per_group(0)
+        .thread_deadlock_check_interval(Duration::from_secs(10));
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let handle = runtime.handle();
     let (gate, lock) = (Gate::default(), Arc::default());
@@ -234,9 +239,7 @@ fn a_handler_that_drains_its_runtime_ends_the_rest_of_its_own_group_itself() {
     };
     handle.spawn(drains).expect("room");
     let report = told.recv_timeout(LONG).expect("the drain returns");
-    assert_eq!((report.stuck.is_empty(), gate.held()), (false, 1), "{report}");
-    // On a busy machine added threads of that group may not have ended yet.
-    assert!(report.stuck.iter().all(|name| name.starts_with("eg-0-")), "{report}");
+    assert_eq!((report.stuck.len(), gate.held()), (1, 1), "{report}");
     gate.open();
 }
 
