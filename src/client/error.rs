@@ -59,7 +59,7 @@ pub enum ErrorKind {
         /// Limit of a frame in bytes.
         limit: usize,
     },
-    /// So many timestamps cannot be asked for at once: at most 2 147 483 647.
+    /// The request was for this number of timestamps. The most at once are 2 147 483 647.
     TooManyTimestamps(u32),
     /// `max_waiting` callers wait for a session already.
     TooManyWait(usize),

@@ -151,16 +151,14 @@ impl<S: Service> Reader<S> {
         self.server_conn.conn.count(Counter::ProtocolErrors);
         let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let answer = match error {
-            HeaderError::TooLong { .. } if self.login.is_some() => SessionError::fatal(
-                code::PACKET_TOO_LARGE,
-                PACKET_TOO_LARGE_STATE,
-                error.to_string(),
-            ),
-            HeaderError::TooLong { .. } => SessionError::fatal(
-                code::PACKET_TOO_LARGE,
-                PACKET_TOO_LARGE_STATE,
-                "Got a packet bigger than 'polarx_rpc_max_allowed_packet' bytes",
-            ),
+            HeaderError::TooLong { .. } => {
+                let text = if self.login.is_some() {
+                    error.to_string()
+                } else {
+                    "Got a packet bigger than 'polarx_rpc_max_allowed_packet' bytes".to_owned()
+                };
+                SessionError::fatal(code::PACKET_TOO_LARGE, PACKET_TOO_LARGE_STATE, text)
+            }
             _ => SessionError::unsupported(error.to_string()).into_fatal(),
         };
         self.refuse(session, &answer);

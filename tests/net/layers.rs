@@ -413,7 +413,7 @@ fn both_ends_may_have_layers_and_bytes_sent_before_the_handshake_wait_for_it() {
     conn.send(b"early");
     opened(&calls);
     conn.send(&large);
-    // They may come together.
+    // The bytes of both sends may arrive in one call.
     let sent = [b"early", &large[..]].concat();
     assert!(received(&calls, sent.len()) == sent);
     eventually(LONG, || conn.pending_bytes() == 0);

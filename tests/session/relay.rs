@@ -83,7 +83,7 @@ fn the_ending_says_what_the_other_server_said() {
         (Some(100), Some(&b"PRIMARY"[..]))
     );
 
-    // Costs are for who asks for them. Bits that the handler sets are kept.
+    // Only a client that asks gets costs. The bits that the handler has set stay set.
     server.control.plant("bits", {
         let backend = Backend::of([meta(), vec![Piece::End(ending.clone())]].concat()).relay();
         |reply| {

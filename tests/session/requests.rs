@@ -76,7 +76,7 @@ fn what_was_refused_or_interrupted_repeats_too() {
     client.send_sql(2, StmtExecute { stmt: None, stmt_digest: Some(vec![1]), ..chained("") });
     client.send_sql(2, chained("one"));
     assert_eq!(codes(&mut client, 2, 3), [0, 8000, 0]);
-    // What is skipped is neither looked up in the cache nor kept there.
+    // A skipped request neither reads the cache nor changes it.
     let (stmt, stmt_digest) = (Some(b"one".to_vec()), Some(digest(b"one")));
     let kept = StmtExecute { stmt, stmt_digest, ..chained("") };
     let cached = StmtExecute { stmt: None, ..kept.clone() };

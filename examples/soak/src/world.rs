@@ -23,8 +23,8 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 /// Connections of the proxy to data nodes come and go with failures: two to each of three endpoints.
 const TO_NODES: u64 = 6;
-/// The data node keeps 64 idle connections to SQLite, with the files of the database and its log. So many
-/// are open only after as many results were read at the same time.
+/// The data node keeps up to 64 idle connections to SQLite, each with the file of the database and that of
+/// its log. It opens 64 only if as many results are read at the same time, so the base has fewer.
 const TO_SQLITE: u64 = 2 * 64;
 
 /// Gauges that are back at their base when nothing of a phase is left.

@@ -59,8 +59,9 @@ pub fn crypt_digest(password: &[u8], salt: &[u8], rounds: u32) -> Option<[u8; CR
 
 /// Password of an account as a SHA-256-crypt digest: MySQL's `caching_sha2_password`.
 ///
-/// Who knows the digest can log in without the password, so keep it as secret as a password. A server
-/// needs only [`salt`](Self::salt) and [`stored`](Self::stored), which does not let anybody log in.
+/// A client that has the digest can log in without the password, so keep the digest as secret as a
+/// password. A server needs only its [`salt`](Self::salt) and its [`stored`](Self::stored) hash, and no
+/// client can log in with these.
 ///
 /// *Shape*: 66 bytes. `Debug` hides the digest.
 ///
@@ -94,11 +95,13 @@ impl PasswordDigest {
         salt: [u8; SALT_BYTES],
         rounds: u32,
     ) -> Result<Self, ChallengeError> {
-        let of_account = DigestSalt::new(salt, rounds)?;
-        let digest =
-            (!password.is_empty()).then(|| crypt_digest(password, &salt, rounds)).flatten();
-        let digest = digest.ok_or(ChallengeError::Password { length: password.len() })?;
-        Ok(Self { salt: of_account, digest })
+        let digest_salt = DigestSalt::new(salt, rounds)?;
+        let wrong_length = ChallengeError::Password { length: password.len() };
+        if password.is_empty() {
+            return Err(wrong_length);
+        }
+        let digest = crypt_digest(password, &salt, rounds).ok_or(wrong_length)?;
+        Ok(Self { salt: digest_salt, digest })
     }
 
     /// Reads the text that MySQL stores: `$A$`, the rounds divided by 1000 in three hexadecimal

@@ -54,8 +54,8 @@ One connection has the lock and 64 wait for it. Then it gives the lock back, and
 one after the other. Each server is tried once, so the time is an order of magnitude. What counts is whether \
 it comes to an end. A server that gives the lock to two connections fails the run.";
 
-/// A connection that gets no answer for so long hangs. On a busy machine a round of all connections takes a
-/// second.
+/// A server hangs if a connection gets no answer for this long. On a busy machine a round of all connections
+/// takes a second.
 const SILENCE: Duration = Duration::from_secs(4);
 
 fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
