@@ -144,18 +144,24 @@ impl Fixture {
         stats
     }
 
-    /// Lets the server learn that a request of this session takes 0.15 ms, so that its next one queues
-    /// behind others. Runs that another thread interrupted would seem longer, so they do not count.
+    /// Lets the server learn that a request of this session takes 0.1 ms, so that its next one queues
+    /// behind others. A run that another thread interrupted seems longer, so it does not count.
     #[track_caller]
     pub fn make_slow(&self, client: &mut Client, session: u64) {
+        const INTERRUPTED: Duration = Duration::from_micros(30);
         let (began, mut whole_runs) = (Instant::now(), 0);
         while whole_runs < 6 {
             assert!(began.elapsed() < LONG, "each run is interrupted");
             let (tell, told) = mpsc::channel();
             self.control.plant("work", move |reply| {
-                let (before, began) = (interruptions(), Instant::now());
-                while began.elapsed() < Duration::from_micros(150) {}
-                tell.send(interruptions() == before).expect("the test listens");
+                let began = Instant::now();
+                let (mut last, mut whole) = (began, true);
+                while last - began < Duration::from_micros(100) {
+                    let now = Instant::now();
+                    whole &= now - last < INTERRUPTED;
+                    last = now;
+                }
+                tell.send(whole).expect("the test listens");
                 one_text(reply, "done")
             });
             client.execute(session, "script work").good();
@@ -207,13 +213,6 @@ impl Fixture {
             Arc::strong_count(&engine) == 1
         });
     }
-}
-
-/// Number of times that another thread took the CPU from this one.
-fn interruptions() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
-    line.and_then(|number| number.trim().parse().ok()).expect("a number")
 }
 
 impl Drop for Fixture {
