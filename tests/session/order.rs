@@ -349,6 +349,7 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
         long.send_sql(session, update(&format!("source {ROWS} 1000")));
     }
     short.send_sql(2, update("script look"));
+    server.wait_unread(&short);
     server.control.open("busy");
     short.reply(2).good();
     let before = pulled.load(Ordering::SeqCst);
