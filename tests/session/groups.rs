@@ -112,8 +112,7 @@ fn kills_end_requests_in_both_groups() {
     }
     eventually(LONG, || deferred.iter().all(|deferred| deferred.is_cancelled()));
     assert_eq!(server.control.cancels(), [CancelReason::Session; 8]);
-    // All sessions are closed: these, and those that were opened to have clients in both groups.
-    eventually(LONG, || server.control.is_even());
+    server.wait_until_even();
     for client in &mut clients {
         client.new_session(2);
         client.execute(2, "one").one();

@@ -169,8 +169,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until bytes of this client wait in the server's socket. On a busy machine the kernel may put
-    /// them there long after the client wrote them.
+    /// Waits until bytes of this client wait in the server's socket.
     #[track_caller]
     pub fn wait_unread(&self, client: &Client) {
         let [server, client] = [self.addr(), client.local_addr()].map(|addr| addr.port());
