@@ -331,11 +331,19 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
         .thread_deadlock_check_interval(Duration::from_secs(10))
         .write_high_watermark_bytes(1 << 30);
     let server = Fixture::start(alone);
-    let mut long = server.client_with_sessions(2..2 + LONG_ONES);
+    let mut long = server.client_with_sessions(2..3 + LONG_ONES);
     let mut holder = server.client_with_sessions([2]);
     let mut short = server.client_with_sessions([2]);
-    // Its request queues, but not behind those of heavy sessions.
+    // Their requests queue, but not behind those of heavy sessions.
+    server.make_slow(&mut long, 2);
     server.make_slow(&mut short, 2);
+    // A worker looks for events after 1 ms of tasks, however many those are. So after this one it
+    // receives all requests, before any result has its second turn.
+    server.control.plant("work", |reply| {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(2) {}
+        one_text(reply, "done")
+    });
     let pulled = Arc::new(AtomicU64::new(0));
     let (seen, control) = (Arc::clone(&pulled), Arc::clone(&server.control));
     server.control.plant("look", move |reply| {
@@ -345,17 +353,18 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
     // All requests come while the only worker is busy.
     holder.send_sql(2, update("gate-unannounced busy"));
     server.control.wait_at("busy", 1);
-    for session in 2..2 + LONG_ONES {
+    long.send_sql(2, update("script work"));
+    for session in 3..3 + LONG_ONES {
         long.send_sql(session, update(&format!("source {ROWS} 1000")));
     }
     short.send_sql(2, update("script look"));
-    server.wait_unread(&short);
     server.control.open("busy");
     short.reply(2).good();
     let before = pulled.load(Ordering::SeqCst);
-    // Each long request may use a tenth of a whole turn.
+    // A first turn has 33 rows, a whole one 257.
     assert!(before < LONG_ONES * 100, "{before} rows went before it");
-    for session in 2..2 + LONG_ONES {
+    long.reply(2).good();
+    for session in 3..3 + LONG_ONES {
         assert_eq!(long.reply(session).good().row_count, ROWS);
     }
     holder.reply(2).good();

@@ -220,13 +220,21 @@ fn destructors_that_wait_do_not_use_the_reserve_up() {
     gate.open();
 }
 
-/// Reports the thread on which a connection has ended.
-struct EndsOn(mpsc::Sender<String>);
+/// Reports the threads on which a connection has opened and ended.
+struct Reports(mpsc::Sender<String>);
 
-impl Protocol for EndsOn {
+impl Reports {
+    fn report(&self) {
+        let here = std::thread::current();
+        let _ = self.0.send(here.name().unwrap_or_default().to_owned());
+    }
+}
+
+impl Protocol for Reports {
     type State = ();
 
     fn opened(&self, _: &Connection) -> Result<(), Close> {
+        self.report();
         Ok(())
     }
 
@@ -236,8 +244,7 @@ impl Protocol for EndsOn {
     }
 
     fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
-        let here = std::thread::current();
-        let _ = self.0.send(here.name().unwrap_or_default().to_owned());
+        self.report();
     }
 }
 
@@ -248,7 +255,8 @@ fn what_is_urgent_no_more_is_not_run_by_the_reserve() {
     let (tell, told) = mpsc::channel();
     let listener = runtime.listen("127.0.0.1:0", Bytes::new(|_, _| Ok(()))).expect("a listener");
     let handle = runtime.handle().with_class(Class::InProgress);
-    let conn = handle.connect(listener.local_addr(), EndsOn(tell)).expect("a connection");
+    let conn = handle.connect(listener.local_addr(), Reports(tell)).expect("a connection");
+    told.recv_timeout(LONG).expect("opened");
     eventually(LONG, || runtime.stats().get(Counter::ConnectionsAccepted) == 1);
     let [ordinary, urgent] = [(); 2].map(|()| Gate::default());
     let waits = ordinary.clone();
