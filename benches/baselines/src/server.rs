@@ -75,6 +75,7 @@ fn epoll_group(spec: &Spec, address: SocketAddr) -> Result<Server, Box<dyn Error
             Setting::Pollers => config.max_epoll_wait_total_threads(value),
             Setting::TasksPerPoll => config.tasks_per_poll(value),
             Setting::ReadBudget => config.read_budget_bytes(value),
+            Setting::Bind => config.auto_cpu_affinity(value > 0).multi_affinity_in_group(value > 1),
             Setting::Workers | Setting::Cpus => config,
         };
     }

@@ -38,6 +38,8 @@ pub enum Setting {
     Pollers,
     TasksPerPoll,
     ReadBudget,
+    /// CPUs of a thread: 0 for all, 1 for one, 2 for those of its group.
+    Bind,
     /// Number of the machine's first CPUs that it may use. Fits every kind.
     Cpus,
 }
@@ -55,7 +57,7 @@ pub const KINDS: [(&str, Kind); 10] = [
     ("epoll-group", Kind::EpollGroup),
 ];
 
-const SETTINGS: [(&str, Setting); 8] = [
+const SETTINGS: [(&str, Setting); 9] = [
     ("threads", Setting::Threads),
     ("workers", Setting::Workers),
     ("groups", Setting::Groups),
@@ -63,6 +65,7 @@ const SETTINGS: [(&str, Setting); 8] = [
     ("pollers", Setting::Pollers),
     ("tasks-per-poll", Setting::TasksPerPoll),
     ("read-budget", Setting::ReadBudget),
+    ("bind", Setting::Bind),
     ("cpus", Setting::Cpus),
 ];
 

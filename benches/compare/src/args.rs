@@ -44,8 +44,9 @@ pub struct Cli {
     /// A server is limit, uv, easy-sync, easy-async, percona, grpc-cq, thread-per-connection,
     /// thread-per-session, tokio or epoll-group, then :THREADS, then :SETTING=VALUE, and @BINARY for
     /// another build of this program: limit:2, epoll-group:4:events=1, epoll-group@/old/compare. Settings of
-    /// epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll, read-budget. Others:
-    /// workers of easy-async, groups of percona. Any server: cpus=N, the first N of the machine.
+    /// epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll, read-budget, bind (each
+    /// thread to 0 for all CPUs, 1 for one, 2 for those of its group). Others: workers of easy-async, groups
+    /// of percona. Any server: cpus=N, the first N of the machine.
     #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with = "only")]
     servers: Vec<Spec>,
     #[command(flatten)]
@@ -109,7 +110,7 @@ struct Load {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Pools of connections under 300 threads.
+    /// Pools of connections under threads, in the published cells.
     Pool(Pool),
     /// A server that echoes frames, until standard input ends.
     #[command(hide = true)]
@@ -140,10 +141,6 @@ enum Command {
 struct Pool {
     #[command(flatten)]
     length: Length,
-    /// Connections of each of the 16 backends.
-    #[arg(long, value_delimiter = ',', default_value = "100,50,20,10,5")]
-    #[arg(value_parser = within(1..=10_000_usize))]
-    capacities: Vec<usize>,
     /// File for the raw numbers.
     #[arg(long, value_name = "FILE", default_value = "target/compare/pool.json")]
     json: PathBuf,
@@ -206,8 +203,8 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
             suite::servers::run(&cli.servers, workloads, plan, cli.out, out)
         }
         Some(Command::Pool(pool)) => {
-            let plan = pool.length.plan((11, 500), (3, 200));
-            pools::run(&plan, &pool.capacities, &pool.json, out)
+            let plan = pool.length.plan((41, 500), (3, 200));
+            pools::run(&plan, &pool.json, out)
         }
         Some(Command::Serve { server }) => server::echo(&server),
         Some(Command::ServeSql { server, rows }) => server::sql(server, rows),

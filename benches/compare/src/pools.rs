@@ -1,9 +1,8 @@
-//! Pools under threads: this crate's beside one mutex around a multi-map, `r2d2` and `deadpool`.
+//! Pools under threads, in the cells that MDEV-26332 published for the pool of Spider.
 //!
-//! They follow tests 2 and 3 of MDEV-26332: 16 backends, 300 threads, connections that are held for 1 ms.
-//! Each operation takes one connection of a backend chosen at random (test 2), or four of different ones, in
-//! the order of their keys (test 3). Threads, backends and time are real, connections are not. All is one
-//! process: windows A B C D D C B A, each with threads of its own.
+//! 16 backends; each operation takes one connection of a backend chosen at random and holds it for 1 ms.
+//! Threads, backends and time are real, connections are not. All is one process. A round has one window of
+//! each pool, in random order, with threads of its own.
 
 mod designs;
 
@@ -12,10 +11,12 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
 use lab::cpu;
 use lab::environment::Environment;
 use lab::meter::machine_busy;
@@ -25,63 +26,79 @@ use serde::Serialize;
 
 use crate::COMMAND;
 use crate::experiment::Plan;
-use crate::table::time;
+use crate::table::{or_dash, time};
 
-use designs::{BASE, Design};
+use designs::{AFTER, BEFORE, Design};
 
 const BACKENDS: usize = 16;
-const THREADS: usize = 300;
 const HOLD: Duration = Duration::from_millis(1);
 /// Time without an operation after which a design counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Name, and connections of each operation.
-const TESTS: [(&str, usize); 2] = [("2: one connection", 1), ("3: four connections", 4)];
+/// Latencies are kept in steps of 10 µs, up to a minute.
+const LATENCIES: (u64, u64) = (10_000, 60_000_000_000);
+
+/// A cell of the published tables.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Cell {
+    threads: usize,
+    /// Connections of each backend.
+    capacity: usize,
+    /// Operations per second before and after the change.
+    operations: [f64; 2],
+    /// The p99 after the change, divided by the one before.
+    p99_ratio: Option<f64>,
+}
+
+const CELLS: [Cell; 8] = [
+    Cell::new(300, 100, [124_912.0, 125_323.0], Some(0.898)),
+    Cell::new(300, 50, [124_805.0, 125_408.0], None),
+    Cell::new(300, 20, [124_437.0, 125_411.0], None),
+    Cell::new(300, 10, [98_682.0, 117_253.0], None),
+    Cell::new(300, 5, [83_200.0, 98_598.0], None),
+    Cell::new(50, 100, [57_169.0, 57_671.0], Some(1.0)),
+    Cell::new(100, 100, [99_769.0, 99_938.0], Some(1.0)),
+    Cell::new(200, 100, [122_404.0, 123_154.0], Some(0.964)),
+];
 
 #[derive(Debug, Serialize)]
 struct Outcome {
     environment: Environment,
     backends: usize,
-    threads: usize,
     hold_micros: u128,
     window_millis: u128,
-    experiments: Vec<Measured>,
+    cells: Vec<Measured>,
 }
 
 #[derive(Debug, Serialize)]
 struct Measured {
-    test: &'static str,
-    capacity: usize,
-    /// Operations per second if every connection were held all the time.
-    saturation: f64,
+    published: Cell,
     designs: Vec<Lane>,
 }
 
 #[derive(Debug, Serialize)]
 struct Lane {
     name: &'static str,
-    /// Values in the order of the windows, two for each round.
-    operations_per_second: Vec<f64>,
-    cpu_nanos_per_operation: Vec<f64>,
-    /// Ratios of the rounds to the base.
-    ratios: Vec<f64>,
+    /// A value for each round.
+    windows: Vec<Window>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Window {
+    operations_per_second: f64,
+    cpu_nanos_per_operation: f64,
+    /// Time of an operation: the wait for a connection, and the 1 ms.
+    p99_nanos: u64,
 }
 
 /// Measures, prints, and writes the raw numbers down.
 ///
 /// # Errors
 /// A thread cannot be started, or the file cannot be written.
-pub fn run(
-    plan: &Plan,
-    capacities: &[usize],
-    json: &Path,
-    out: &mut impl Write,
-) -> Result<(), Box<dyn Error>> {
+pub fn run(plan: &Plan, json: &Path, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let (began, busy, own) = (Instant::now(), machine_busy()?, cpu::of_process());
-    let mut experiments = Vec::new();
-    for (test, at_once) in TESTS {
-        for &capacity in capacities {
-            experiments.push(measure(plan, test, at_once, capacity)?);
-        }
+    let mut cells = Vec::new();
+    for cell in CELLS.iter().filter(|cell| !plan.quick || cell.capacity == 5) {
+        cells.push(measure(plan, *cell)?);
     }
     let own = cpu::of_process().saturating_sub(own);
     let others = (machine_busy()?.saturating_sub(busy)).saturating_sub(own);
@@ -89,10 +106,9 @@ pub fn run(
     let outcome = Outcome {
         environment: Environment::of(COMMAND),
         backends: BACKENDS,
-        threads: THREADS,
         hold_micros: HOLD.as_micros(),
         window_millis: plan.window.as_millis(),
-        experiments,
+        cells,
     };
     print(&outcome, plan.cycles, others, out)?;
     if let Some(folder) = json.parent() {
@@ -103,72 +119,71 @@ pub fn run(
     Ok(())
 }
 
-fn measure(
-    plan: &Plan,
-    test: &'static str,
-    at_once: usize,
-    capacity: usize,
-) -> Result<Measured, Box<dyn Error>> {
-    let designs = designs::all(BACKENDS, capacity)?;
-    let lane = |design: &Arc<dyn Design>| Lane {
-        name: design.name(),
-        operations_per_second: Vec::new(),
-        cpu_nanos_per_operation: Vec::new(),
-        ratios: Vec::new(),
-    };
+fn measure(plan: &Plan, cell: Cell) -> Result<Measured, Box<dyn Error>> {
+    let designs = designs::all(BACKENDS, cell.capacity)?;
+    let lane = |design: &Arc<dyn Design>| Lane { name: design.name(), windows: Vec::new() };
     let mut lanes: Vec<_> = designs.iter().map(lane).collect();
-    let there: Vec<usize> = (0..designs.len()).collect();
+    let mut random = fastrand::Rng::with_seed(1);
+    let bar = ProgressBar::new((plan.cycles * lanes.len()) as u64);
+    let style = ProgressStyle::with_template("{msg}, window {pos} of {len}, {eta} left");
+    bar.set_style(style.expect("the template is a constant"));
     for _ in 0..plan.cycles {
-        for &place in there.iter().chain(there.iter().rev()) {
-            let (operations, cpu) = window(&designs[place], at_once, plan.window)?;
-            lanes[place].operations_per_second.push(operations);
-            lanes[place].cpu_nanos_per_operation.push(cpu);
-        }
-        let rate = |lane: &Lane| lane.operations_per_second.iter().rev().take(2).sum::<f64>();
-        let base = rate(&lanes[BASE]);
-        for lane in &mut lanes {
-            lane.ratios.push(rate(lane) / base);
+        let mut order: Vec<_> = (0..designs.len()).collect();
+        random.shuffle(&mut order);
+        for place in order {
+            let (threads, capacity, name) = (cell.threads, cell.capacity, lanes[place].name);
+            bar.set_message(format!("{threads} threads, capacity {capacity}: {name}"));
+            lanes[place].windows.push(window(&designs[place], threads, plan.window)?);
+            bar.inc(1);
         }
     }
-    let held = (BACKENDS * capacity / at_once).min(THREADS) as f64;
-    Ok(Measured { test, capacity, saturation: held / HOLD.as_secs_f64(), designs: lanes })
+    bar.finish_and_clear();
+    Ok(Measured { published: cell, designs: lanes })
 }
 
-/// Operations per second, and the CPU time of each in nanoseconds.
 fn window(
     design: &Arc<dyn Design>,
-    at_once: usize,
+    threads: usize,
     length: Duration,
-) -> Result<(f64, f64), Box<dyn Error>> {
-    let (start, end) = (Arc::new(Barrier::new(THREADS + 1)), Arc::new(AtomicBool::new(false)));
+) -> Result<Window, Box<dyn Error>> {
+    let start = Arc::new(Barrier::new(threads + 1));
+    let [counts, end] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let operations = Arc::new(AtomicU64::new(0));
-    let threads: Vec<_> = (0..THREADS)
+    let all = Arc::new(Mutex::new(latencies()?));
+    let threads: Vec<_> = (0..threads)
         .map(|number| {
-            let (start, end) = (Arc::clone(&start), Arc::clone(&end));
+            let (start, end, counts) = (Arc::clone(&start), Arc::clone(&end), Arc::clone(&counts));
             let (design, operations) = (Arc::clone(design), Arc::clone(&operations));
+            let (mut own, all) = (latencies()?, Arc::clone(&all));
             let operate = move || {
                 let mut random = fastrand::Rng::with_seed(number as u64);
                 start.wait();
                 while !end.load(Relaxed) {
-                    let backends = choose(&mut random, at_once);
-                    hold(&*design, &backends);
-                    operations.fetch_add(1, Relaxed);
+                    let began = Instant::now();
+                    design.with(random.usize(..BACKENDS), &mut || thread::sleep(HOLD));
+                    if counts.load(Relaxed) {
+                        operations.fetch_add(1, Relaxed);
+                        own.saturating_record(began.elapsed().as_nanos() as u64);
+                    }
                 }
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                all.add(own).expect("they have the same bounds");
             };
-            thread::Builder::new().stack_size(128 << 10).spawn(operate)
+            Ok(thread::Builder::new().stack_size(128 << 10).spawn(operate)?)
         })
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<_, Box<dyn Error>>>()?;
     start.wait();
     // All threads wake up in the first moments, which do not count.
     thread::sleep(length / 10);
-    let (began, before) = (Instant::now(), operations.load(Relaxed));
-    let used = cpu::of_process();
+    let (began, used) = (Instant::now(), cpu::of_process());
+    counts.store(true, Relaxed);
     thread::sleep(length);
     // On a busy machine the threads may not even have begun.
-    while operations.load(Relaxed) == before && began.elapsed() < PATIENCE {
+    while operations.load(Relaxed) == 0 && began.elapsed() < PATIENCE {
         thread::sleep(length);
     }
-    let (took, count) = (began.elapsed(), operations.load(Relaxed) - before);
+    counts.store(false, Relaxed);
+    let (took, count) = (began.elapsed(), operations.load(Relaxed));
     let used = cpu::of_process().saturating_sub(used);
     end.store(true, Relaxed);
     for thread in threads {
@@ -176,21 +191,30 @@ fn window(
     }
     assert!(count > 0, "{} does nothing", design.name());
     design.assert_bounded();
-    Ok((count as f64 / took.as_secs_f64(), used.as_nanos() as f64 / count as f64))
+    let p99_nanos = all.lock().unwrap_or_else(PoisonError::into_inner).value_at_quantile(0.99);
+    Ok(Window {
+        operations_per_second: count as f64 / took.as_secs_f64(),
+        cpu_nanos_per_operation: used.as_nanos() as f64 / count as f64,
+        p99_nanos,
+    })
 }
 
-/// Chooses different backends, in order.
-fn choose(random: &mut fastrand::Rng, count: usize) -> Vec<usize> {
-    let mut chosen = random.choose_multiple(0..BACKENDS, count);
-    chosen.sort_unstable();
-    chosen
+fn latencies() -> Result<Histogram<u64>, hdrhistogram::CreationError> {
+    Histogram::new_with_bounds(LATENCIES.0, LATENCIES.1, 2)
 }
 
-/// Takes a connection of each, then works.
-fn hold(design: &dyn Design, backends: &[usize]) {
-    match backends {
-        [] => thread::sleep(HOLD),
-        [first, rest @ ..] => design.with(*first, &mut || hold(design, rest)),
+impl Measured {
+    fn median(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<f64> {
+        let windows = self.designs[lane].windows.iter();
+        Spread::of(windows.map(metric).collect()).map(|spread| spread.median)
+    }
+
+    /// Ratio of each round to the pool before the change.
+    fn ratio(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<String> {
+        let pairs = self.designs[lane].windows.iter().zip(&self.designs[BEFORE].windows);
+        let ratios = pairs.map(|(window, base)| metric(window) / metric(base));
+        let spread = Spread::of(ratios.collect()).filter(|_| lane != BEFORE);
+        spread.map(|spread| spread.ratio().to_string())
     }
 }
 
@@ -202,36 +226,74 @@ fn print(
 ) -> Result<(), Box<dyn Error>> {
     writeln!(out, "{}", outcome.environment)?;
     let mut table = markdown(&[
-        "test",
+        "threads",
         "capacity",
         "pool",
-        "operations/s",
+        "published",
         "ratio",
-        "of saturation",
+        "p99, ratio",
+        "here",
+        "ratio",
+        "p99",
+        "p99, ratio",
         "CPU/operation",
+        "CPU, ratio",
     ]);
-    for measured in &outcome.experiments {
+    for measured in &outcome.cells {
+        let Cell { threads, capacity, operations, p99_ratio } = measured.published;
         for (place, lane) in measured.designs.iter().enumerate() {
-            let rate = Spread::of(lane.operations_per_second.clone()).ok_or("no window")?;
-            let cpu = Spread::of(lane.cpu_nanos_per_operation.clone()).ok_or("no window")?;
-            let ratio = Spread::of(lane.ratios.clone()).ok_or("no round")?;
-            table.add_row([
-                measured.test.to_owned(),
-                measured.capacity.to_string(),
-                lane.name.to_owned(),
-                format!("{:.0}", rate.median),
-                if place == BASE { "–".to_owned() } else { ratio.to_string() },
-                format!("{:.0} %", rate.median / measured.saturation * 100.0),
-                time(cpu.median),
-            ]);
+            let published = [BEFORE, AFTER].into_iter().position(|published| published == place);
+            let is_after = place == AFTER;
+            let ratio = operations[1] / operations[0];
+            let row = [
+                Some(threads.to_string()),
+                Some(capacity.to_string()),
+                Some(lane.name.to_owned()),
+                published.map(|column| format!("{:.0}", operations[column])),
+                is_after.then(|| format!("{ratio:.3}")),
+                p99_ratio.filter(|_| is_after).map(|ratio| format!("{ratio:.3}")),
+                measured.median(place, Window::operations).map(|value| format!("{value:.0}")),
+                measured.ratio(place, Window::operations),
+                measured.median(place, Window::p99).map(time),
+                measured.ratio(place, Window::p99),
+                measured.median(place, Window::cpu).map(time),
+                measured.ratio(place, Window::cpu),
+            ];
+            table.add_row(row.map(or_dash));
         }
     }
     writeln!(out, "{table}")?;
     writeln!(
         out,
-        "\nMedians of {rounds} rounds of two {} ms windows each; [quartiles]; ratios of each round to \
-         the first pool.\nOther work took up {others:.2} of {} CPUs meanwhile.\n",
+        "\nMedians of {rounds} rounds of {} ms windows; ratios of each round to the pool before the \
+         change, with the interval that holds the true median with at least 95 % confidence.\nOther work \
+         took {others:.2} of {} CPUs meanwhile.\n",
         outcome.window_millis, outcome.environment.cpus
     )?;
     Ok(())
+}
+
+impl Window {
+    fn operations(&self) -> f64 {
+        self.operations_per_second
+    }
+
+    fn p99(&self) -> f64 {
+        self.p99_nanos as f64
+    }
+
+    fn cpu(&self) -> f64 {
+        self.cpu_nanos_per_operation
+    }
+}
+
+impl Cell {
+    const fn new(
+        threads: usize,
+        capacity: usize,
+        operations: [f64; 2],
+        p99_ratio: Option<f64>,
+    ) -> Self {
+        Self { threads, capacity, operations, p99_ratio }
+    }
 }

@@ -18,6 +18,7 @@ pub mod many;
 mod model;
 mod paced;
 mod points;
+mod published;
 mod scaling;
 mod select1;
 pub mod servers;
@@ -42,6 +43,7 @@ pub const SUITES: &[Suite] = &[
     echo::SUITE,
     select1::SUITE,
     points::SUITE,
+    published::SUITE,
     share::SUITE,
     hot::SUITE,
     slow_links::SUITE,

@@ -118,6 +118,13 @@ fn points_are_answered_whatever_names_them() {
 
 #[test]
 #[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
+fn published_cells_stand_beside_those_of_today() {
+    let (report, _) = answered("published");
+    assert!(report.page().contains("| 256         | libeasy sync 64       | 2556187  | 0.96 "));
+}
+
+#[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn everybody_answers_beside_a_hot_connection() {
     answered("hot");
 }
@@ -188,14 +195,14 @@ fn pools_keep_their_bounds() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.json");
     let output = Command::new(env!("CARGO_BIN_EXE_compare"))
-        .args(["pool", "--rounds", "1", "--window-ms", "100", "--capacities", "5", "--json"])
+        .args(["pool", "--quick", "--rounds", "2", "--window-ms", "100", "--json"])
         .arg(&file)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let raw: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    assert_eq!(raw["experiments"].as_array().unwrap().len(), 2);
-    for lane in raw["experiments"][0]["designs"].as_array().unwrap() {
-        assert_eq!(lane["operations_per_second"].as_array().unwrap().len(), 2, "{lane}");
+    assert_eq!(raw["cells"].as_array().unwrap().len(), 1);
+    for lane in raw["cells"][0]["designs"].as_array().unwrap() {
+        assert_eq!(lane["windows"].as_array().unwrap().len(), 2, "{lane}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use epoll_group::pool::{Limits, Manage, Pool, Target};
@@ -20,8 +20,13 @@ pub(super) trait Design: Send + Sync {
     fn assert_bounded(&self);
 }
 
-/// Place of the pool that the others are compared with.
-pub(super) const BASE: usize = 0;
+/// Places of the pools that were published: before the change, with which the others are compared, and
+/// after it.
+pub(super) const BEFORE: usize = 0;
+pub(super) const AFTER: usize = 1;
+
+/// Idle time of a connection in the pool that closes them soon.
+const SHORT: Duration = Duration::from_millis(5);
 
 /// Longer than any wait.
 const LONG: Duration = Duration::from_secs(60);
@@ -33,13 +38,14 @@ pub(super) fn all(
     let names: Vec<_> = (0..backends).map(|number| format!("SPT{number}")).collect();
     Ok(vec![
         Arc::new(OneMutex::new(&names, capacity)),
-        Arc::new(Ours::new(names, capacity)?),
+        Arc::new(Stacks::new(&names, capacity)),
         Arc::new(R2d2::new(backends, capacity)?),
-        Arc::new(Deadpool::new(backends, capacity)?),
+        Arc::new(Ours::new(&names, capacity, "epoll-group", None)?),
+        Arc::new(Ours::new(&names, capacity, "epoll-group, idle for 5 ms at most", Some(SHORT))?),
     ])
 }
 
-/// Number of connections, and its limit.
+/// Number of connections that were made, and its limit.
 struct Made {
     count: AtomicUsize,
     most: usize,
@@ -89,7 +95,7 @@ impl OneMutex {
 
 impl Design for OneMutex {
     fn name(&self) -> &'static str {
-        "one mutex"
+        "before: one mutex"
     }
 
     fn with(&self, backend: usize, work: &mut dyn FnMut()) {
@@ -123,8 +129,69 @@ impl Design for OneMutex {
     }
 }
 
+/// A read-write lock around a map from backends to stacks, each with a mutex and a condition of its own.
+struct Stacks {
+    names: Vec<String>,
+    map: RwLock<HashMap<String, Arc<Stack>>>,
+    made: Made,
+    capacity: usize,
+}
+
+#[derive(Default)]
+struct Stack {
+    free: Mutex<Free>,
+    freed: Condvar,
+}
+
+impl Stacks {
+    fn new(names: &[String], capacity: usize) -> Self {
+        let made = Made::new(names.len() * capacity);
+        Self { names: names.to_vec(), map: RwLock::default(), made, capacity }
+    }
+
+    fn stack(&self, name: &str) -> Arc<Stack> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let found = map.get(name).cloned();
+        drop(map);
+        found.unwrap_or_else(|| {
+            let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(map.entry(name.to_owned()).or_default())
+        })
+    }
+}
+
+impl Design for Stacks {
+    fn name(&self) -> &'static str {
+        "after: a mutex each"
+    }
+
+    fn with(&self, backend: usize, work: &mut dyn FnMut()) {
+        let stack = self.stack(&self.names[backend]);
+        let mut free = stack.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let conn = loop {
+            if let Some(conn) = free.idle.pop() {
+                break conn;
+            }
+            if free.made < self.capacity {
+                free.made += 1;
+                break self.made.one();
+            }
+            free = stack.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(free);
+        work();
+        stack.free.lock().unwrap_or_else(PoisonError::into_inner).idle.push(conn);
+        stack.freed.notify_one();
+    }
+
+    fn assert_bounded(&self) {
+        self.made.assert_bounded();
+    }
+}
+
 /// The pool of this crate, by key.
 struct Ours {
+    name: &'static str,
     names: Vec<String>,
     pool: Pool<Numbers>,
     made: Arc<Made>,
@@ -143,17 +210,25 @@ impl Manage for Numbers {
 }
 
 impl Ours {
-    fn new(names: Vec<String>, capacity: usize) -> Result<Self, Box<dyn Error>> {
-        let made = Arc::new(Made::new(names.len() * capacity));
+    /// Connections are kept, or closed when they have been idle for `idle`.
+    fn new(
+        names: &[String],
+        capacity: usize,
+        name: &'static str,
+        idle: Option<Duration>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let most = if idle.is_some() { usize::MAX } else { names.len() * capacity };
+        let made = Arc::new(Made::new(most));
         let limits = Limits::default().max(capacity).wait_timeout(LONG);
+        let limits = limits.idle_timeout(idle.unwrap_or(Duration::MAX));
         let pool = Pool::builder(Numbers(Arc::clone(&made))).limits(limits).build()?;
-        Ok(Self { names, pool, made })
+        Ok(Self { name, names: names.to_vec(), pool, made })
     }
 }
 
 impl Design for Ours {
     fn name(&self) -> &'static str {
-        "epoll-group"
+        self.name
     }
 
     fn with(&self, backend: usize, work: &mut dyn FnMut()) {
@@ -213,58 +288,6 @@ impl Design for R2d2 {
     fn with(&self, backend: usize, work: &mut dyn FnMut()) {
         let _conn = self.pools[backend].get().expect("one comes back in time");
         work();
-    }
-
-    fn assert_bounded(&self) {
-        self.made.assert_bounded();
-    }
-}
-
-/// A pool for each backend. A thread blocks on the future.
-struct Deadpool {
-    pools: Vec<deadpool::managed::Pool<DeadpoolNumbers>>,
-    made: Arc<Made>,
-}
-
-struct DeadpoolNumbers(Arc<Made>);
-
-impl deadpool::managed::Manager for DeadpoolNumbers {
-    type Type = u64;
-    type Error = Infallible;
-
-    async fn create(&self) -> Result<u64, Infallible> {
-        Ok(self.0.one())
-    }
-
-    async fn recycle(
-        &self,
-        _: &mut u64,
-        _: &deadpool::managed::Metrics,
-    ) -> deadpool::managed::RecycleResult<Infallible> {
-        Ok(())
-    }
-}
-
-impl Deadpool {
-    fn new(backends: usize, capacity: usize) -> Result<Self, Box<dyn Error>> {
-        let made = Arc::new(Made::new(backends * capacity));
-        let pool = |_| {
-            let manager = DeadpoolNumbers(Arc::clone(&made));
-            deadpool::managed::Pool::builder(manager).max_size(capacity).build()
-        };
-        Ok(Self { pools: (0..backends).map(pool).collect::<Result<_, _>>()?, made })
-    }
-}
-
-impl Design for Deadpool {
-    fn name(&self) -> &'static str {
-        "deadpool"
-    }
-
-    fn with(&self, backend: usize, work: &mut dyn FnMut()) {
-        let conn = pollster::block_on(self.pools[backend].get()).expect("nothing fails");
-        work();
-        drop(conn);
     }
 
     fn assert_bounded(&self) {
