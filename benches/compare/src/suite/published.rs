@@ -24,12 +24,12 @@ pub const SUITE: Suite = Suite {
 /// One published measurement.
 struct Table {
     title: &'static str,
-    /// What differs here.
+    /// Differences between the published load and the one here.
     text: &'static str,
-    /// What each row has another number of.
+    /// Unit of `rows`.
     unit: &'static str,
     rows: &'static [usize],
-    /// The others are compared with the first.
+    /// Columns. All are compared with the first.
     designs: &'static [Design],
 }
 
