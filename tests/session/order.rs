@@ -358,10 +358,11 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
         long.send_sql(session, update(&format!("source {ROWS} 1000")));
     }
     short.send_sql(2, update("script look"));
+    server.wait_unread(&short);
     server.control.open("busy");
     short.reply(2).good();
     let before = pulled.load(Ordering::SeqCst);
-    // A first turn has 33 rows, a whole one 257.
+    // A first turn has 33 rows (`FIRST_FEED_BUDGET`), a whole one 257 (`FEED_BUDGET`).
     assert!(before < LONG_ONES * 100, "{before} rows went before it");
     long.reply(2).good();
     for session in 3..3 + LONG_ONES {

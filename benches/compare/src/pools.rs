@@ -34,7 +34,7 @@ const BACKENDS: usize = 16;
 const HOLD: Duration = Duration::from_millis(1);
 /// Time without an operation after which a design counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Latencies are kept in steps of 10 µs, up to a minute.
+/// Bounds of the latencies that are kept, in nanoseconds. They are kept to 1 %.
 const LATENCIES: (u64, u64) = (10_000, 60_000_000_000);
 
 /// A cell of the published tables.
@@ -95,6 +95,7 @@ struct Window {
 /// # Errors
 /// A thread cannot be started, or the file cannot be written.
 pub fn run(plan: &Plan, json: &Path, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let environment = Environment::of(COMMAND);
     let (began, busy, own) = (Instant::now(), machine_busy()?, cpu::of_process());
     let mut cells = Vec::new();
     for cell in CELLS.iter().filter(|cell| !plan.quick || cell.capacity == 5) {
@@ -104,7 +105,7 @@ pub fn run(plan: &Plan, json: &Path, out: &mut impl Write) -> Result<(), Box<dyn
     let others = (machine_busy()?.saturating_sub(busy)).saturating_sub(own);
     let others = others.as_secs_f64() / began.elapsed().as_secs_f64();
     let outcome = Outcome {
-        environment: Environment::of(COMMAND),
+        environment,
         backends: BACKENDS,
         hold_micros: HOLD.as_micros(),
         window_millis: plan.window.as_millis(),
@@ -147,12 +148,13 @@ fn window(
     length: Duration,
 ) -> Result<Window, Box<dyn Error>> {
     let start = Arc::new(Barrier::new(threads + 1));
-    let [counts, end] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let [measures, end] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let operations = Arc::new(AtomicU64::new(0));
     let all = Arc::new(Mutex::new(latencies()?));
     let threads: Vec<_> = (0..threads)
         .map(|number| {
-            let (start, end, counts) = (Arc::clone(&start), Arc::clone(&end), Arc::clone(&counts));
+            let (start, end) = (Arc::clone(&start), Arc::clone(&end));
+            let measures = Arc::clone(&measures);
             let (design, operations) = (Arc::clone(design), Arc::clone(&operations));
             let (mut own, all) = (latencies()?, Arc::clone(&all));
             let operate = move || {
@@ -161,7 +163,7 @@ fn window(
                 while !end.load(Relaxed) {
                     let began = Instant::now();
                     design.with(random.usize(..BACKENDS), &mut || thread::sleep(HOLD));
-                    if counts.load(Relaxed) {
+                    if measures.load(Relaxed) {
                         operations.fetch_add(1, Relaxed);
                         own.saturating_record(began.elapsed().as_nanos() as u64);
                     }
@@ -176,13 +178,13 @@ fn window(
     // All threads wake up in the first moments, which do not count.
     thread::sleep(length / 10);
     let (began, used) = (Instant::now(), cpu::of_process());
-    counts.store(true, Relaxed);
+    measures.store(true, Relaxed);
     thread::sleep(length);
     // On a busy machine the threads may not even have begun.
     while operations.load(Relaxed) == 0 && began.elapsed() < PATIENCE {
         thread::sleep(length);
     }
-    counts.store(false, Relaxed);
+    measures.store(false, Relaxed);
     let (took, count) = (began.elapsed(), operations.load(Relaxed));
     let used = cpu::of_process().saturating_sub(used);
     end.store(true, Relaxed);

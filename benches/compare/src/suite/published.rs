@@ -49,8 +49,8 @@ const ROWS: u32 = 100_000;
 
 const ECHO: Table = Table {
     title: "Echo",
-    text: "One request of 64 bytes in flight on each connection. Published without the size of a request, the \
-           time of the handler, or latencies.",
+    text: "One request of 64 bytes in flight on each connection. The publication names no size of a request and \
+           no latencies. libeasy has the published numbers of threads.",
     unit: "connections",
     rows: &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
     designs: &[
@@ -105,7 +105,7 @@ const SELECT_ONE: Table = Table {
     title: "select 1",
     text: "All servers here speak one protocol before one SQLite. The published columns are whole databases, and \
            JDBC speaks MySQL's protocol. *New* and *old* share 16 connections here. *New, a connection each* was \
-           not published: it compares with JDBC like with like.",
+           not published: it compares with JDBC like with like. Up to 16 sessions the two are the same load.",
     unit: "sessions",
     rows: &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096],
     designs: &[

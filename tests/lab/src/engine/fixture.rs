@@ -169,6 +169,22 @@ impl Fixture {
         }
     }
 
+    /// Waits until bytes of this client wait in the server's socket.
+    #[track_caller]
+    pub fn wait_unread(&self, client: &Client) {
+        let [server, client] = [self.addr(), client.local_addr()].map(|addr| addr.port());
+        let ports = [format!(":{server:04X}"), format!(":{client:04X}")];
+        eventually(LONG, || {
+            let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+            // Number, local address, remote address, state, bytes to send and to receive.
+            sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|socket| {
+                socket[1].ends_with(&ports[0])
+                    && socket[2].ends_with(&ports[1])
+                    && !socket[4].ends_with(":00000000")
+            })
+        });
+    }
+
     /// Drains the server and checks that the drain cuts no connection and leaves no thread behind. After
     /// that, only `control` can be asked.
     pub fn drain_on_another_thread(&mut self) -> JoinHandle<()> {
