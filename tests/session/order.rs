@@ -337,7 +337,7 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
     // Their requests queue, but not behind those of heavy sessions.
     server.make_slow(&mut long, 2);
     server.make_slow(&mut short, 2);
-    // A worker looks for events after 1 ms of tasks, however many those are. So after this one it
+    // A worker looks for events after 1 ms of tasks, however many those are. So after this script it
     // receives all requests, before any result has its second turn.
     server.control.plant("work", |reply| {
         let began = Instant::now();

@@ -90,9 +90,7 @@ impl Experiment {
         let lane = |lane: &Lane| MeasuredLane::new(&lane.name, &lane.workload.to_string());
         let mut lanes: Vec<_> = self.lanes.iter().map(lane).collect();
         let mut rounds = Vec::new();
-        let bar = ProgressBar::new((plan.cycles * lanes.len()) as u64);
-        let style = ProgressStyle::with_template("{msg}, window {pos} of {len}, {eta} left");
-        bar.set_style(style.expect("the template is a constant"));
+        let bar = progress(plan.cycles * lanes.len());
         let mut random = fastrand::Rng::with_seed(1);
         for first in (0..plan.cycles).step_by(plan.fresh_every) {
             let mut live = self.start()?;
@@ -147,6 +145,12 @@ impl Experiment {
         let lane = &self.lanes[lane];
         format!("{} with {}: {error}", lane.name, lane.workload)
     }
+}
+
+/// Progress over this many windows.
+pub fn progress(windows: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}, window {pos} of {len}, {eta} left");
+    ProgressBar::new(windows as u64).with_style(style.expect("the template is a constant"))
 }
 
 impl Live {

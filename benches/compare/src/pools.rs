@@ -16,7 +16,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
 use lab::cpu;
 use lab::environment::Environment;
 use lab::meter::machine_busy;
@@ -25,7 +24,7 @@ use lab::table::markdown;
 use serde::Serialize;
 
 use crate::COMMAND;
-use crate::experiment::Plan;
+use crate::experiment::{Plan, progress};
 use crate::table::{or_dash, time};
 
 use designs::{AFTER, BEFORE, Design};
@@ -43,7 +42,7 @@ struct Cell {
     threads: usize,
     /// Connections of each backend.
     capacity: usize,
-    /// Operations per second before and after the change.
+    /// Operations per second of the pools [`BEFORE`] and [`AFTER`] the change.
     operations: [f64; 2],
     /// The p99 after the change, divided by the one before.
     p99_ratio: Option<f64>,
@@ -125,9 +124,7 @@ fn measure(plan: &Plan, cell: Cell) -> Result<Measured, Box<dyn Error>> {
     let lane = |design: &Arc<dyn Design>| Lane { name: design.name(), windows: Vec::new() };
     let mut lanes: Vec<_> = designs.iter().map(lane).collect();
     let mut random = fastrand::Rng::with_seed(1);
-    let bar = ProgressBar::new((plan.cycles * lanes.len()) as u64);
-    let style = ProgressStyle::with_template("{msg}, window {pos} of {len}, {eta} left");
-    bar.set_style(style.expect("the template is a constant"));
+    let bar = progress(plan.cycles * lanes.len());
     for _ in 0..plan.cycles {
         let mut order: Vec<_> = (0..designs.len()).collect();
         random.shuffle(&mut order);
@@ -244,14 +241,13 @@ fn print(
     for measured in &outcome.cells {
         let Cell { threads, capacity, operations, p99_ratio } = measured.published;
         for (place, lane) in measured.designs.iter().enumerate() {
-            let published = [BEFORE, AFTER].into_iter().position(|published| published == place);
             let is_after = place == AFTER;
-            let ratio = operations[1] / operations[0];
+            let ratio = operations[AFTER] / operations[BEFORE];
             let row = [
                 Some(threads.to_string()),
                 Some(capacity.to_string()),
                 Some(lane.name.to_owned()),
-                published.map(|column| format!("{:.0}", operations[column])),
+                operations.get(place).map(|published| format!("{published:.0}")),
                 is_after.then(|| format!("{ratio:.3}")),
                 p99_ratio.filter(|_| is_after).map(|ratio| format!("{ratio:.3}")),
                 measured.median(place, Window::operations).map(|value| format!("{value:.0}")),

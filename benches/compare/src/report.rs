@@ -32,8 +32,10 @@ const QUICK: &str = "target/compare/quick";
 const RECORD: &str = "benches/record";
 
 impl Section {
-    /// Paragraph on the machine: CPUs that neither a server nor the load took.
-    pub fn other_work(cpus: f64) -> String {
+    /// Paragraph on the machine: CPUs that neither a server nor the load took, the most of all
+    /// experiments.
+    pub fn other_work(cpus: impl Iterator<Item = f64>) -> String {
+        let cpus = cpus.fold(0.0, f64::max);
         format!("Other work took up to {cpus:.2} CPUs meanwhile.")
     }
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use lab::sessions::{Question, Shape};
 use serde_json::json;
 
 use crate::experiment::{Experiment, Lane, Plan};
@@ -80,12 +81,18 @@ fn line_up(
     Experiment::new(name, lanes).run(&Plan { counts_syscalls: false, ..*plan })
 }
 
+/// Sessions that ask this, over so many connections, or one each if there are fewer sessions.
+fn sessions(connections: usize, sessions: usize, question: Question, rows: u32) -> Workload {
+    let connections = connections.min(sessions);
+    Workload::sessions(Shape { connections, sessions, question, rows, threads: 2 })
+}
+
 /// A heading and a table for each experiment, and a paragraph on other work.
 fn blocks(experiments: &[Measured], columns: &[Column<'_>]) -> Vec<String> {
     let block = |measured: &Measured| {
         format!("### {}\n\n{}", measured.name, table::servers(measured, columns))
     };
-    let others = experiments.iter().map(Measured::other_cpus).fold(0.0, f64::max);
+    let others = experiments.iter().map(Measured::other_cpus);
     experiments.iter().map(block).chain([Section::other_work(others)]).collect()
 }
 

@@ -75,10 +75,23 @@ struct OneMutex {
     capacity: usize,
 }
 
+/// Connections of one backend.
 #[derive(Default)]
 struct Free {
     idle: Vec<u64>,
     made: usize,
+}
+
+impl Free {
+    /// Takes an idle connection, or makes one. `None`: all are taken.
+    fn take(&mut self, capacity: usize, made: &Made) -> Option<u64> {
+        self.idle.pop().or_else(|| {
+            (self.made < capacity).then(|| {
+                self.made += 1;
+                made.one()
+            })
+        })
+    }
 }
 
 impl OneMutex {
@@ -107,12 +120,8 @@ impl Design for OneMutex {
                 Some(free) => free,
                 None => map.entry(name.clone()).or_default(),
             };
-            if let Some(conn) = free.idle.pop() {
+            if let Some(conn) = free.take(self.capacity, &self.made) {
                 break conn;
-            }
-            if free.made < self.capacity {
-                free.made += 1;
-                break self.made.one();
             }
             map = freed.wait(map).unwrap_or_else(PoisonError::into_inner);
         };
@@ -169,12 +178,8 @@ impl Design for Stacks {
         let stack = self.stack(&self.names[backend]);
         let mut free = stack.free.lock().unwrap_or_else(PoisonError::into_inner);
         let conn = loop {
-            if let Some(conn) = free.idle.pop() {
+            if let Some(conn) = free.take(self.capacity, &self.made) {
                 break conn;
-            }
-            if free.made < self.capacity {
-                free.made += 1;
-                break self.made.one();
             }
             free = stack.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
         };

@@ -2,14 +2,13 @@
 
 use std::error::Error;
 
-use lab::sessions::{Question, Shape};
+use lab::sessions::Question;
 
-use super::{Suite, section};
+use super::{Suite, section, sessions};
 use crate::experiment::{Experiment, Lane, Plan};
 use crate::report::Section;
 use crate::server::{Server, SqlServer};
 use crate::table::USUAL;
-use crate::workload::Workload;
 
 pub const SUITE: Suite = Suite {
     name: "points",
@@ -44,13 +43,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let lanes = LANES.map(|(name, server, question)| Lane {
         name: name.to_owned(),
         server: Server::Sql(server, rows),
-        workload: Workload::sessions(Shape {
-            connections: 16,
-            sessions: 1024,
-            question,
-            rows,
-            threads: 2,
-        }),
+        workload: sessions(16, 1024, question, rows),
     });
     let found = [Experiment::new("1024 sessions", lanes).run(plan)?];
     Ok(section("Point selects", TEXT, &found, &USUAL))

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::iter;
 
-use lab::sessions::{Question, Shape};
+use lab::sessions::Question;
 use lab::table::markdown;
 use serde_json::json;
 
@@ -240,12 +240,11 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
                 found.push((place, table.experiment(row).run(&plan)?));
             }
         }
-        let others = found.iter().map(|(_, measured)| measured.other_cpus()).fold(0.0, f64::max);
         all.push(format!("### {}\n\n{}", table.title, table.text));
         all.extend([
             table.side_by_side(&found),
             table.of_peak(&found),
-            Section::other_work(others),
+            Section::other_work(found.iter().map(|(_, measured)| measured.other_cpus())),
         ]);
         raw.extend(found.into_iter().map(|(_, measured)| measured));
     }
@@ -330,8 +329,7 @@ fn frames(server: &str, connections: usize) -> (Server, Workload) {
 }
 
 fn select_one(server: SqlServer, connections: usize, sessions: usize) -> (Server, Workload) {
-    let workload = select1::asking(connections.min(sessions), sessions);
-    (Server::Sql(server, select1::ROWS), workload)
+    (Server::Sql(server, select1::ROWS), select1::asking(connections, sessions))
 }
 
 fn point(
@@ -340,9 +338,7 @@ fn point(
     sessions: usize,
     question: Question,
 ) -> (Server, Workload) {
-    let connections = connections.min(sessions);
-    let shape = Shape { connections, sessions, question, rows: ROWS, threads: 2 };
-    (Server::Sql(server, ROWS), Workload::sessions(shape))
+    (Server::Sql(server, ROWS), super::sessions(connections, sessions, question, ROWS))
 }
 
 #[cfg(test)]

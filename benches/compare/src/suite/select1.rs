@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use lab::sessions::{Question, Shape};
+use lab::sessions::Question;
 
 use super::{Suite, section};
 use crate::experiment::{Experiment, Lane, Plan};
@@ -71,7 +71,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
             let lanes = servers.iter().map(|&(name, server, connections)| Lane {
                 name: name.to_owned(),
                 server: Server::Sql(server, ROWS),
-                workload: asking(connections.min(sessions), sessions),
+                workload: asking(connections, sessions),
             });
             found.push(Experiment::new(format!("{sessions} sessions, {what}"), lanes).run(plan)?);
         }
@@ -81,6 +81,5 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
 
 /// Sessions that ask `select 1`.
 pub fn asking(connections: usize, sessions: usize) -> Workload {
-    let question = Question::SelectOne;
-    Workload::sessions(Shape { connections, sessions, question, rows: ROWS, threads: 2 })
+    super::sessions(connections, sessions, Question::SelectOne, ROWS)
 }
