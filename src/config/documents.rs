@@ -1,9 +1,6 @@
 //! Tests that the documentation of the tunables agrees with the table.
 
-mod tables;
-
 use super::{Config, Field};
-use tables::rows;
 
 const GUIDE: &str = include_str!("../guide/tuning.md");
 const SETTERS: [&str; 5] = [
@@ -45,50 +42,68 @@ fn plain(prose: &str) -> String {
     (number.parse::<usize>().expect("a number") << shift).to_string()
 }
 
+/// Items of the guide's lists, each with the heading above, the names and the text behind them.
+fn items() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
+    let mut head = "";
+    let mut items = Vec::new();
+    for line in GUIDE.lines() {
+        if let Some(title) = line.trim_start_matches('#').strip_prefix(' ') {
+            head = title;
+        } else if let Some(item) = line.strip_prefix("- `") {
+            let (names, text) = item.split_once("`: ").expect("a text behind the names");
+            items.push((head, names.split("`, `").collect(), text));
+        }
+    }
+    items
+}
+
+/// Heading above the tunables of the original.
+const ORIGINAL: &str = "Coming from the original";
+
 #[test]
 fn the_guide_has_every_tunable_once_with_default_range_and_when() {
     let mut missing: Vec<_> = Config::FIELDS.iter().map(Field::name).collect();
-    // A table without the column `when` stands under a heading that says it.
-    let parts = GUIDE.split("\n### ").map(|part| (part.lines().next().unwrap_or(""), part));
-    let rows = parts
-        .flat_map(|(head, part)| rows(part, "default").into_iter().map(move |row| (head, row)));
-    for (head, row) in rows {
-        // A table without our names lists the names of the original, without a prefix that is
-        // accepted.
-        let name = row.get("ours").unwrap_or_else(|| &row["original"]).trim_matches('`');
-        let field = Field::named(name).unwrap_or_else(|_| panic!("{name} is unknown"));
+    for (head, names, text) in items() {
+        // A list of the original's tunables has the names of the original, without a prefix that
+        // is accepted. Those without a counterpart have no default.
+        let [name] = names[..] else { continue };
+        let Ok(field) = Field::named(name) else {
+            assert_eq!(head, ORIGINAL, "{name} is unknown");
+            continue;
+        };
         let name = field.name();
         let position = missing.iter().position(|known| *known == name);
         missing.swap_remove(position.unwrap_or_else(|| panic!("{name} is listed twice")));
 
-        assert_eq!(row["default"], field.default_value(), "{name}");
-        assert_eq!(row["range"], field.range(), "{name}");
         let when = match (field.is_live(), setter_doc(field)) {
             (false, _) => "start",
             (true, doc) if doc.contains("*Live*, for new connections.") => "new connections",
             (true, _) => "live",
         };
-        assert_eq!(row.get("when").unwrap_or(&head).to_lowercase(), when, "{name}");
+        let limits = format!("{}, {}", field.default_value(), field.range());
+        let told = text.split_once("; ").map_or(text, |(told, _)| told);
+        if head == ORIGINAL {
+            assert_eq!(told, format!("{limits}, {when}"), "{name}");
+        } else {
+            assert_eq!(told, limits, "{name}");
+            assert_eq!(head.to_lowercase(), when, "{name}");
+        }
     }
-    assert_eq!(missing, Vec::<&str>::new(), "the guide has no row for these");
+    assert_eq!(missing, Vec::<&str>::new(), "the guide has no item for these");
 }
 
 #[test]
 fn the_guide_accounts_for_every_tunable_of_the_original() {
-    let rows = rows(GUIDE, "original");
-    assert_eq!(rows.len(), 45);
-    for row in rows {
-        let original = row["original"].trim_matches('`');
-        let ours = Field::named(&format!("polarx_rpc_{original}")).map(Field::name);
-        let expected = ours.map_or_else(|_| "–".to_owned(), |name| format!("`{name}`"));
-        if let Some(name) = row.get("ours") {
-            let instead = Config::without_counterpart(original);
-            assert_eq!(Some(row["what became of it"]), instead, "{original}");
-            assert_eq!(*name, expected, "an operator's name for it leads there: {original}");
-        } else {
-            assert_ne!(expected, "–", "an operator's name for it is known: {original}");
+    let mut count = 0;
+    for (_, names, text) in items().into_iter().filter(|(head, ..)| *head == ORIGINAL) {
+        for name in names {
+            count += 1;
+            if Field::named(&format!("polarx_rpc_{name}")).is_err() {
+                assert_eq!(Some(text), Config::without_counterpart(name), "{name}");
+            }
         }
     }
+    assert_eq!(count, 45);
 }
 
 #[test]

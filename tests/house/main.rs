@@ -6,4 +6,6 @@ mod layering;
 #[cfg(all(feature = "client", feature = "pool"))]
 mod promises;
 #[cfg(all(feature = "client", feature = "pool"))]
+mod tables;
+#[cfg(all(feature = "client", feature = "pool"))]
 mod wire_fields;

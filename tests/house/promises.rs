@@ -3,17 +3,14 @@
 //! numbers are those of the record.
 #![forbid(unsafe_code)]
 
-#[path = "../../src/config/documents/tables.rs"]
-mod tables;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use epoll_group::{Config, stats};
-use tables::rows;
 
 use crate::functions::{functions, reached, reads};
+use crate::tables::rows;
 
 const PAGES: [&str; 2] =
     [include_str!("../../src/guide/promises.md"), include_str!("../../src/guide/weaknesses.md")];

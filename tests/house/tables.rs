@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The rows of all tables of a page that have this column, each as column → text.
-pub(crate) fn rows(page: &'static str, column: &str) -> Vec<BTreeMap<&'static str, &'static str>> {
+pub(super) fn rows(page: &'static str, column: &str) -> Vec<BTreeMap<&'static str, &'static str>> {
     let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim);
     let mut found = Vec::new();
     let mut head = Vec::new();
