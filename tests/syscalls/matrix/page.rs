@@ -17,31 +17,28 @@ use crate::world::World;
 const HEAD: &str = "\
 # System calls that fail
 
-Outcome of each errno of each system call. The test `syscalls` provokes all of them: functions of the C library fail on request,
-while well-behaved peers get their answers. Afterwards no descriptor, thread or slot is left over, no thread has panicked, and
-service is as before. A call in the source without an item fails the test.
+Outcome of each errno of each system call. The test `syscalls` lets functions of the C library fail on request, while well-behaved
+peers get their answers. Afterwards nothing is left over, and service is as before. A call in the source without an item fails the
+test.
 
-- fails: the request fails with an error that names it and repeats the system's text; all else goes on.
+- fails: the request fails with an error that names it and repeats the system's text.
 - ends: the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other`.
 - again: the call is repeated or needs no repetition, without visible effect.
-- pauses: the listener retries after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime closes; then it serves
-  those that waited. Counters: `accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for an errno that the
-  manual does not list, which is logged.
+- pauses: the listener retries after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime closes. Counters:
+  `accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for an errno that the manual does not list, which is logged.
 - goes on: service continues with less, as the text behind the errnos says.
 
 EPERM comes from a sandbox that forbids the call. The test tries these errnos:
 ERRNOS.
 *Connection errors* are LOST.
 EINTR is *again* and named only where nothing else is. Another errno that an item does not name has the outcome of an earlier item
-for the same call. If none names it, it cannot occur: the call makes no descriptor, does not wait or has no peer, or *others* gives
-the reason, once for each call.
+for the same call. If none names it, it cannot occur; *others* gives reasons.
 ";
 
 /// Text after the tables.
 const TAIL: &str = "\
-Memory for the heap and for stacks: a Rust program that gets none ends (`handle_alloc_error`), and so does std when a new
-thread gets none for its signal stack. The inside of a call: the files and questions of `getaddrinfo`, and how a thread gets
-its stack and name. Locks wait in futexes, which fail only for wrong arguments.
+Without memory for the heap, or for the signal stack of a new thread, a Rust program ends. Not shown are the calls inside of
+`getaddrinfo`, and how a thread gets its stack and name. Locks wait in futexes, which fail only for wrong arguments.
 ";
 
 #[test]
@@ -72,31 +69,44 @@ fn every_errno_is_in_one_cell_of_a_row_at_most() {
 fn page() -> String {
     let errnos: Vec<i32> = ERRNOS.iter().map(|(_, errno)| *errno).collect();
     let mut page = HEAD.replace("ERRNOS", &names(&errnos)).replace("LOST", &names(LOST));
-    let times = [
-        (When::Start, "`Builder::start`"),
-        (When::Listen, "`Runtime::listen`, TCP"),
-        (When::ListenUnix, "`Runtime::listen`, Unix"),
-        (When::Adopt, "`Runtime::listen`, a listener of the host"),
-        (When::Accept, "A peer has connected, TCP or Unix"),
-        (When::Serve, "Connections are served"),
-        (When::ServeUnix, "Connections are served, on a Unix socket"),
-        (When::Login, "A client logs in"),
-        (When::Grow, "Handlers wait"),
-        (When::Connect, "`Runtime::connect`"),
-        (When::Client, "The client library"),
-        (When::Drain, "`Runtime::drain`"),
-        (When::Pool, "A pool with threads of its own"),
+    let times: [(&[When], _); 6] = [
+        (&[When::Start], "`Builder::start`"),
+        (&[When::Listen, When::ListenUnix, When::Adopt], "`Runtime::listen`"),
+        (
+            &[When::Accept, When::Serve, When::ServeUnix, When::Login, When::Grow],
+            "Connections are served",
+        ),
+        (&[When::Connect, When::Client], "`Runtime::connect`, and the client library"),
+        (&[When::Drain], "`Runtime::drain`"),
+        (&[When::Pool], "A pool with threads of its own"),
     ];
     let mut reasons = BTreeSet::new();
     for (when, title) in times {
         write!(page, "\n## {title}\n\n").expect("memory");
-        for row in ROWS.iter().filter(|row| row.when == when) {
-            let mut outcomes = outcomes(row);
+        // Calls with the same outcomes share an item: calls, outcomes, reason.
+        let mut items: Vec<(Vec<String>, String, Option<&str>)> = Vec::new();
+        let at = |row: &Row| when.iter().position(|&when| when == row.when);
+        let mut rows: Vec<&Row> = ROWS.iter().filter(|&row| at(row).is_some()).collect();
+        rows.sort_by_key(|&row| at(row));
+        for row in rows {
+            let call = format!("`{}` ({})", row.call.name(), row.what);
+            let outcomes = outcomes(row).join("; ");
             // A reason stands in the first row of its call only.
             let reason = row.otherwise.filter(|reason| reasons.insert((row.call.name(), *reason)));
-            outcomes.extend(reason.map(|reason| format!("others: {reason}")));
-            let outcomes = outcomes.join("; ");
-            writeln!(page, "- `{}`, {}: {outcomes}", row.call.name(), row.what).expect("memory");
+            if items.iter().any(|(calls, known, _)| *known == outcomes && calls.contains(&call)) {
+                continue;
+            }
+            let same = |(_, known, why): &&mut (_, String, _)| *known == outcomes && *why == reason;
+            match items.iter_mut().find(same) {
+                Some((calls, _, _)) => calls.push(call),
+                None => items.push((vec![call], outcomes, reason)),
+            }
+        }
+        for (calls, outcomes, reason) in items {
+            let reason = reason.map(|reason| format!("others: {reason}"));
+            let parts = [outcomes].into_iter().filter(|text| !text.is_empty()).chain(reason);
+            let parts: Vec<_> = parts.collect();
+            writeln!(page, "- {}: {}", calls.join(", "), parts.join("; ")).expect("memory");
         }
     }
     writeln!(page, "\n## Not shown\n\n{}", TAIL.trim_end()).expect("memory");
