@@ -1,5 +1,5 @@
-//! Compares the lists of the guide's page on the wire format with the `.proto` files, with the
-//! kinds of messages, and with the tests that the lists name.
+//! Compares the tables of the guide's page on the wire format with the `.proto` files, with the
+//! kinds of messages, and with the tests that the tables name.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -13,13 +13,13 @@ use crate::promises::sources;
 
 const PAGE: &str = include_str!("../../src/guide/wire.md");
 
-/// Item of a list: ``- fields: state (`test`)``.
+/// Row of a table.
 #[derive(Debug)]
 struct Row {
-    /// Messages in the heading above the list.
+    /// Messages in the heading above the table.
     messages: Vec<&'static str>,
     /// Fields or messages, state, test.
-    cells: [&'static str; 3],
+    cells: Vec<&'static str>,
 }
 
 /// Parts of the text in backticks.
@@ -27,20 +27,20 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Items of all lists behind the explanation of the states.
+/// Rows of all tables, without their heads.
 fn rows() -> Vec<Row> {
-    let (_, lists) = PAGE.split_once("\n## Every message and field\n").expect("a section");
-    let (_, lists) = lists.split_once("\n### ").expect("a first list");
+    let (_, tables) = PAGE.split_once("\n## Every message and field\n").expect("a section");
     let mut messages = Vec::new();
     let mut rows = Vec::new();
-    for line in lists.lines() {
+    for line in tables.lines() {
         if let Some(heading) = line.strip_prefix("### ") {
             messages = names(heading).collect();
-        } else if let Some(item) = line.strip_prefix("- ") {
-            let (fields, rest) = item.split_once(": ").expect("a state");
-            let (state, test) = rest.rsplit_once(" (").expect("a test");
-            let test = test.strip_suffix(')').expect("an item ends with )");
-            rows.push(Row { messages: messages.clone(), cells: [fields, state, test] });
+        } else if let Some(cells) = line.strip_prefix("| ") {
+            let cells = cells.strip_suffix(" |").expect("a row ends with |");
+            let cells: Vec<_> = cells.split(" | ").collect();
+            if cells.last() != Some(&"test") {
+                rows.push(Row { messages: messages.clone(), cells });
+            }
         }
     }
     rows
@@ -81,7 +81,7 @@ fn fields(text: &str) -> Vec<(String, String)> {
     fields
 }
 
-/// Everything that the lists must have: messages and their fields, lists of kinds and their kinds.
+/// Everything that the tables must have: messages and their fields, lists of kinds and their kinds.
 fn expected() -> BTreeSet<(String, String)> {
     let mut expected = BTreeSet::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proto/files");
@@ -98,7 +98,7 @@ fn expected() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn each_field_and_each_kind_is_in_a_list() {
+fn each_field_and_each_kind_is_in_a_table() {
     let expected = expected();
     let mut found = BTreeSet::new();
     for Row { messages, cells } in rows() {
@@ -126,7 +126,7 @@ fn each_field_and_each_kind_is_in_a_list() {
 fn each_row_has_a_state_and_a_test() {
     let tests = tests();
     for Row { cells, .. } in rows() {
-        let [names, state, test] = cells;
+        let [names, state, test] = cells[..] else { panic!("not three cells: {cells:?}") };
         assert!(!state.trim().is_empty(), "{names}: no state");
         let is_absent = state.starts_with("absent: ");
         assert_eq!(is_absent, state.contains("absent"), "{names}: no reason in '{state}'");
