@@ -90,17 +90,26 @@ impl Connection {
         let Ok((socket, _)) = listener.accept() else {
             return Ok(None);
         };
+        Self::watched(socket, epoll).map(Some)
+    }
+
+    /// Waits until the connection is established, and watches it.
+    pub fn connect(to: SocketAddr, epoll: &Epoll) -> io::Result<Self> {
+        Self::watched(TcpStream::connect(to)?, epoll)
+    }
+
+    fn watched(socket: TcpStream, epoll: &Epoll) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         epoll.add(&socket, libc::EPOLLIN)?;
-        Ok(Some(Self {
+        Ok(Self {
             socket,
             partial: Vec::new(),
             backlog: Vec::new(),
             sent: 0,
             paused: false,
             watched: libc::EPOLLIN,
-        }))
+        })
     }
 
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {

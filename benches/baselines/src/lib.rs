@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`loops`] | bare epoll loops (`limit`), and libuv's way to run them (`uv`) |
 //! | [`easy_sync`], [`easy_async`] | libeasy: io threads, alone or with workers |
+//! | [`pairs`] | a proxy of bare epoll loops |
 //! | [`percona`] | thread groups of Percona Server and MariaDB |
 //! | [`grpc_cq`] | gRPC's completion queue |
 //! | [`thread_per_connection`], [`frame_per_session`] | threads |
@@ -26,6 +27,7 @@ pub mod frames;
 pub mod grpc_cq;
 mod lock_table;
 pub mod loops;
+pub mod pairs;
 pub mod percona;
 // The example is what users read first, so it keeps its server, and this package measures that file.
 #[path = "../../../examples/echo/protocol.rs"]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use baselines::epoll::{self, Address};
+use baselines::pairs;
 use clap::ValueEnum;
 use lab::helper::announce;
 use tokio::io::copy_bidirectional;
@@ -23,6 +24,8 @@ mod proxy;
 pub enum Proxy {
     /// The example `splice` of the library.
     EpollGroup,
+    /// Bare epoll loops, one a CPU, with a pair at one loop.
+    Loops,
     /// HAProxy in TCP mode with two threads.
     Haproxy,
     /// The same with `option splice-auto`, which moves bytes between sockets inside the kernel.
@@ -50,6 +53,10 @@ impl Proxy {
                 // The load has closed its connections.
                 let _ = runtime.drain(Duration::from_secs(5));
                 Ok(())
+            }
+            Self::Loops => {
+                let threads = thread::available_parallelism()?.get();
+                Ok(announce(&pairs::start(any, threads, to)?.to_string())?)
             }
             Self::Tokio => {
                 let listener = epoll::listen(any, Address::Alone)?;
