@@ -35,12 +35,7 @@ impl DataNode {
             .name(name)
             .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
             .start()?;
-        let options = Options {
-            user: USER.to_owned(),
-            password: PASSWORD.to_owned(),
-            path: path.to_owned(),
-            schema: SCHEMA.to_owned(),
-        };
+        let options = Options::of_one(USER, PASSWORD, SCHEMA, path.to_owned());
         let engine = Engine::open(&options, runtime.handle())?;
         engine.make_sbtest(0)?;
         let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;

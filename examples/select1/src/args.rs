@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use lab::args::{Account, Tunables, seconds, within};
 
+use select1::node::{AccountOptions, Schema};
+
 use crate::load::Mode;
 
 /// A data node: SQL and execution plans over SQLite.
@@ -37,15 +39,21 @@ pub(crate) struct Serve {
     /// HOST:PORT, or unix:PATH; port 0 takes a free one.
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: String,
-    /// The only account; its password may be empty.
+    /// First account, which may use all schemas; its password may be empty.
     #[command(flatten)]
     pub(crate) account: Account,
+    /// One more account, for some schemas or all; may be repeated.
+    #[arg(long, value_name = "NAME[@SCHEMA,…]:PASSWORD", value_parser = account)]
+    pub(crate) add_account: Vec<AccountOptions>,
     /// Database, made if there is none [default: a temporary one].
     #[arg(long, value_name = "FILE")]
     pub(crate) database: Option<PathBuf>,
     /// Name of the database for clients.
     #[arg(long, value_name = "NAME", default_value = "sbtest")]
     pub(crate) schema: String,
+    /// One more database, made if there is none; may be repeated.
+    #[arg(long, value_name = "NAME=FILE", value_parser = schema)]
+    pub(crate) add_schema: Vec<Schema>,
     /// Rows of the table sbtest1, if it is made.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within(0..=10_000_000_u32))]
     pub(crate) rows: u32,
@@ -90,6 +98,30 @@ pub(crate) struct Load {
     pub(crate) json: bool,
 }
 
+/// # Errors
+/// The text is not `NAME:PASSWORD` or `NAME@SCHEMA,…:PASSWORD`.
+fn account(text: &str) -> Result<AccountOptions, String> {
+    let Some((account, password)) = text.split_once(':') else {
+        return Err("an account is NAME:PASSWORD or NAME@SCHEMA,…:PASSWORD".to_owned());
+    };
+    let (user, schemas) = match account.split_once('@') {
+        Some((user, names)) => (user, names.split(',').map(str::to_owned).collect()),
+        None => (account, Vec::new()),
+    };
+    Ok(AccountOptions { user: user.to_owned(), password: password.to_owned(), schemas })
+}
+
+/// # Errors
+/// The text is not `NAME=FILE`.
+fn schema(text: &str) -> Result<Schema, String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok(Schema { name: name.to_owned(), path: path.into() })
+        }
+        _ => Err("a schema is NAME=FILE".to_owned()),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -126,6 +158,8 @@ pub(crate) mod tests {
             ("select1 load --connect a:1", ["--user", "--password"]),
             ("select1 serve --listen a:1 --user u", ["--password", "required"]),
             ("select1 serve --rows -1", ["-1", "unexpected"]),
+            ("select1 serve --add-account app", ["--add-account", "NAME:PASSWORD"]),
+            ("select1 serve --add-schema stock", ["--add-schema", "NAME=FILE"]),
         ] {
             let error = parse(line).expect_err(line);
             assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use epoll_group::{Runtime, session};
+use lab::args::Account;
 use lab::signals::EndSignals;
 use select1::node::{Engine, Options};
 use tempfile::TempDir;
@@ -21,12 +22,10 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let folder = TempDir::new()?;
     let path = args.database.clone().unwrap_or_else(|| folder.path().join("select1.db"));
     let runtime = Runtime::builder().name("select1").config(config).start()?;
-    let options = Options {
-        user: args.account.user.clone(),
-        password: args.account.password.clone(),
-        path,
-        schema: args.schema.clone(),
-    };
+    let Account { user, password } = &args.account;
+    let mut options = Options::of_one(user, password, &args.schema, path);
+    options.accounts.extend(args.add_account.iter().cloned());
+    options.schemas.extend(args.add_schema.iter().cloned());
     let engine = Engine::open(&options, runtime.handle())?;
     engine.make_sbtest(args.rows)?;
     let listener = runtime.listen(args.listen.as_str(), session::Server::new(engine))?;

@@ -1,10 +1,12 @@
 //! Over TCP, with the client that checks the order of every reply's frames.
 
+mod branches;
 mod conversations;
 mod locks;
 mod operators;
 mod plans;
 mod regressions;
+mod schemas;
 mod sources;
 mod statements;
 
@@ -17,7 +19,7 @@ use epoll_group::{Config, Runtime};
 use lab::xrpc::datum::Datum;
 use lab::xrpc::reply::{Failure, Reply};
 use lab::xrpc::{Client, request};
-use select1::node::Node;
+use select1::node::{AccountOptions, Node};
 
 /// A server with a table of a hundred rows.
 pub(crate) struct Server(Node);
@@ -37,8 +39,13 @@ impl Server {
     }
 
     fn start_both(config: Config, schema: &str) -> Self {
-        let runtime = Runtime::builder().config(config.epoll_groups(2)).start().expect("it starts");
-        Self(Node::start(runtime, ("root", "secret"), schema, 100).expect("it serves"))
+        Self(Node::start(runtime(config), ("root", "secret"), schema, 100).expect("it serves"))
+    }
+
+    /// With these accounts and schemas, the first of which has the table.
+    pub(crate) fn start_for(accounts: Vec<AccountOptions>, schemas: &[&str]) -> Self {
+        let runtime = runtime(Config::default());
+        Self(Node::start_with(runtime, accounts, schemas, 100).expect("it serves"))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -55,6 +62,10 @@ impl Server {
         client.new_session(2).good();
         client
     }
+}
+
+fn runtime(config: Config) -> Runtime {
+    Runtime::builder().config(config.epoll_groups(2)).start().expect("it starts")
 }
 
 /// Returns the result of a statement of session 2: cells as text, with `|` between them and `;`

@@ -25,7 +25,7 @@ pub use scan::{Kind, Token};
 use scan::{Tokens, scan};
 pub use set::{Scope, Setting, Target, Value};
 pub use show::{Filter, Show, like};
-pub use transaction::{Access, Xa};
+pub use transaction::{Access, Xa, Xid};
 
 use crate::node::errors::{not_utf8, syntax, too_many_arguments, unsupported};
 use crate::node::sequence::Sequence;

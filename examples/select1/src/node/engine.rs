@@ -1,6 +1,6 @@
 //! [`Engine`]: the service. It runs the statements of sessions on SQLite.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
@@ -9,66 +9,84 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epoll_group::Handle;
-use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Savepoint, SavepointAction, Service,
     SessionError, SessionId, Sql,
 };
 
-use crate::node::dialect::Cache;
-use crate::node::errors::{not_utf8, unknown_database, unsupported};
+use crate::node::branches::Branches;
+use crate::node::database::{AccountOptions, Database, Schema, User};
+use crate::node::errors::{not_utf8, unsupported};
 use crate::node::operator::Operator;
-use crate::node::pool::{Lent, Pool};
+use crate::node::pool::Lent;
 use crate::node::rest::Sources;
 use crate::node::state::{EngineSession, Warning};
 use crate::node::variables::Globals;
-use crate::node::write_lock::WriteLock;
 use crate::node::{arguments, dialect, hint, sbtest};
 
 /// Everything that sessions share.
 pub struct Engine {
-    users: HashMap<Vec<u8>, StoredPassword>,
-    /// Name of the database.
-    pub schema: Arc<str>,
-    pub pool: Arc<Pool>,
-    pub writing: Arc<WriteLock>,
+    users: HashMap<Vec<u8>, Arc<User>>,
+    databases: Vec<Arc<Database>>,
+    pub branches: Branches,
     pub sources: Arc<Sources>,
     pub globals: Globals,
     pub operator: Operator,
-    statements: Cache,
     /// The last timestamp that was given.
     last_timestamp: AtomicU64,
 }
 
-/// Account, file and name of a database.
+/// Accounts and databases of a server.
 #[derive(Debug)]
 pub struct Options {
-    pub user: String,
-    pub password: String,
-    pub path: PathBuf,
-    pub schema: String,
+    pub accounts: Vec<AccountOptions>,
+    pub schemas: Vec<Schema>,
+}
+
+impl Options {
+    /// One account with one database, in this file.
+    pub fn of_one(user: &str, password: &str, schema: &str, path: PathBuf) -> Self {
+        let (user, password) = (user.to_owned(), password.to_owned());
+        Self {
+            accounts: vec![AccountOptions { user, password, schemas: Vec::new() }],
+            schemas: vec![Schema { name: schema.to_owned(), path }],
+        }
+    }
 }
 
 impl Engine {
-    pub fn open(options: &Options, handle: Handle) -> rusqlite::Result<Self> {
-        let password = StoredPassword::of(options.password.as_bytes());
+    /// # Errors
+    /// A file that SQLite cannot open; an account or a schema that is named twice; an account of an
+    /// unknown schema.
+    pub fn open(options: &Options, handle: Handle) -> Result<Self, Box<dyn Error>> {
+        let names = options.schemas.iter().map(|schema| schema.name.to_ascii_lowercase());
+        once("schema", names)?;
+        once("account", options.accounts.iter().map(|account| account.user.clone()))?;
+        let databases = options.schemas.iter().map(|schema| {
+            let opened = Database::open(schema).map(Arc::new);
+            opened.map_err(|error| format!("schema {}: {error}", schema.name))
+        });
+        let databases = databases.collect::<Result<Vec<_>, _>>()?;
+        let users = options.accounts.iter().map(|account| {
+            let user = User::new(account, &databases)?;
+            Ok((account.user.clone().into_bytes(), Arc::new(user)))
+        });
         Ok(Self {
-            users: HashMap::from([(options.user.clone().into_bytes(), password)]),
-            schema: options.schema.as_str().into(),
-            pool: Pool::open(options.path.clone())?,
-            writing: Arc::default(),
+            users: users.collect::<Result<_, String>>()?,
+            databases,
+            branches: Branches::default(),
             sources: Arc::default(),
             globals: Globals::new(),
             operator: Operator::new(handle),
-            statements: Cache::new(),
             last_timestamp: AtomicU64::new(0),
         })
     }
 
-    /// Makes the table of sysbench with so many rows, unless it is there.
+    /// Makes the table of sysbench with so many rows in the first database, unless it is there.
     pub fn make_sbtest(&self, rows: u32) -> Result<(), Box<dyn Error>> {
-        let db = self.pool.lend().map_err(|error| error.to_string())?;
+        let first = self.databases.first().ok_or("there is no schema")?;
+        let db = first.pool.lend().map_err(|error| error.to_string())?;
         Ok(sbtest::make(&db, rows)?)
     }
 
@@ -79,7 +97,7 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         if let Some(schema) = sql.schema() {
-            self.change_schema(schema).map_err(|error| {
+            self.change_schema(session, schema).map_err(|error| {
                 SessionError::fatal(error.code(), error.state(), error.message())
             })?;
         }
@@ -87,16 +105,43 @@ impl Engine {
         let text = hint::apply(sql.hint(), text)?;
         let arguments = arguments::read(sql.args())?;
         let (text, arguments) = dialect::splice_names(text, arguments)?;
-        let prepared = self.statements.read(&text, &self.schema)?;
+        let database = &session.database;
+        let prepared = database.statements.read(&text, &database.schema)?;
         self.statement(session, &prepared, &arguments, reply)
     }
 
-    /// There is one database, so nothing changes.
-    pub fn change_schema(&self, name: &[u8]) -> Result<(), SessionError> {
-        if name.is_empty() || name.eq_ignore_ascii_case(self.schema.as_bytes()) {
+    /// Lets the following statements run in the database of this name; an empty one changes nothing.
+    pub fn change_schema(
+        &self,
+        session: &mut EngineSession,
+        name: &[u8],
+    ) -> Result<(), SessionError> {
+        if name.is_empty() {
             return Ok(());
         }
-        Err(unknown_database(&String::from_utf8_lossy(name)))
+        let database = self.database(session, name)?;
+        if Arc::ptr_eq(&database, &session.database) {
+            return Ok(());
+        }
+        if session.transaction.is_some() {
+            return Err(unsupported("USE of another database in a transaction"));
+        }
+        session.change_database(database);
+        Ok(())
+    }
+
+    /// The database of this name, if the session may use it.
+    pub fn database(
+        &self,
+        session: &EngineSession,
+        name: &[u8],
+    ) -> Result<Arc<Database>, SessionError> {
+        session.user.database(name, &self.databases).map(Arc::clone)
+    }
+
+    /// The number of connections to files that are lent.
+    pub fn lent(&self) -> usize {
+        self.databases.iter().map(|database| database.pool.lent()).sum()
     }
 
     fn savepoint(
@@ -115,7 +160,11 @@ impl Engine {
 
     /// A connection for one statement outside of a transaction.
     pub fn borrow(&self, session: &EngineSession) -> Result<Lent, SessionError> {
-        let mut db = self.pool.lend()?;
+        Self::borrow_from(&session.database, session)
+    }
+
+    pub fn borrow_from(database: &Database, session: &EngineSession) -> Result<Lent, SessionError> {
+        let mut db = database.pool.lend()?;
         db.run_for(session);
         Ok(db)
     }
@@ -131,16 +180,21 @@ impl Service for Engine {
     type Session = EngineSession;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        login.check(self.users.get(login.user()))?;
-        let name = std::str::from_utf8(login.user()).map_err(|_| AuthError::denied())?;
-        self.change_schema(login.schema()).map_err(|_| AuthError::schema())?;
-        Ok(Account::new(name))
+        let user = self.users.get(login.user());
+        login.check(user.map(|user| &user.password))?;
+        let user = user.ok_or_else(AuthError::denied)?;
+        if !login.schema().is_empty() {
+            let database = user.database(login.schema(), &self.databases);
+            database.map_err(|_| AuthError::schema())?;
+        }
+        Ok(Account::new(&user.name))
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(EngineSession, Cancel), SessionError> {
         let counted = (!id.is_auto_commit()).then(|| self.operator.count_session());
-        let user = peer.account().name();
-        let session = EngineSession::new(id.number(), user, &self.schema, counted);
+        let user = self.users.get(peer.account().name().as_bytes());
+        let user = Arc::clone(user.expect("only a known user has logged in"));
+        let session = EngineSession::new(id.number(), user, counted);
         let interrupt = Arc::clone(session.interrupt());
         Ok((session, Cancel::new(move |_| interrupt.cancel())))
     }
@@ -186,6 +240,15 @@ impl Service for Engine {
     }
 }
 
+/// # Errors
+/// A name stands there twice.
+fn once(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    let mut names = names;
+    let again = names.find(|name| !seen.insert(name.clone()));
+    again.map_or(Ok(()), |name| Err(format!("{what} {name} is named twice")))
+}
+
 /// Bits of the counter below the milliseconds of a timestamp.
 const COUNTER_BITS: u32 = 22;
 
@@ -198,6 +261,6 @@ impl EngineSession {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("Engine").field("databases", &self.databases.len()).finish_non_exhaustive()
     }
 }

@@ -29,6 +29,11 @@ pub fn unknown_database(name: &str) -> SessionError {
     SessionError::new(1049, b"42000", format!("Unknown database '{name}'"))
 }
 
+pub fn denied_database(user: &str, name: &str) -> SessionError {
+    let text = format!("Access denied for user '{user}'@'%' to database '{name}'");
+    SessionError::new(1044, b"42000", text)
+}
+
 pub fn unknown_variable(name: &str) -> SessionError {
     SessionError::new(1193, b"HY000", format!("Unknown system variable '{name}'"))
 }
@@ -44,6 +49,41 @@ pub fn no_table(schema: &str, name: &str) -> SessionError {
 
 pub fn no_savepoint(name: &str) -> SessionError {
     SessionError::new(1305, b"42000", format!("SAVEPOINT {name} does not exist"))
+}
+
+/// A branch of a distributed transaction is named, which the server does not know.
+pub fn unknown_branch() -> SessionError {
+    SessionError::new(1397, b"XAE04", "XAER_NOTA: Unknown XID")
+}
+
+pub fn invalid_branch() -> SessionError {
+    SessionError::new(
+        1398,
+        b"XAE05",
+        "XAER_INVAL: Invalid arguments (or unsupported command): a part of an XID has at most 64 \
+         bytes, and a prepared branch is not committed in one phase",
+    )
+}
+
+/// The branch of the session, or its lack, does not allow the statement.
+pub fn wrong_branch_state() -> SessionError {
+    let text =
+        "XAER_RMFAIL: The command cannot be executed when global transaction is in this state";
+    SessionError::new(1399, b"XAE07", text)
+}
+
+pub fn outside_of_branch() -> SessionError {
+    let text = "XAER_OUTSIDE: Some work is done outside global transaction";
+    SessionError::new(1400, b"XAE09", text)
+}
+
+pub fn too_many_branches(most: usize) -> SessionError {
+    let text = format!("XAER_RMERR: {most} branches are prepared already, which is the most");
+    SessionError::new(1401, b"XAE03", text)
+}
+
+pub fn known_branch() -> SessionError {
+    SessionError::new(1440, b"XAE08", "XAER_DUPID: The XID already exists")
 }
 
 pub fn lock_wait() -> SessionError {

@@ -18,7 +18,8 @@ use crate::node::variables::VERSION;
 pub struct Facts {
     pub number: u32,
     pub user: String,
-    pub schema: String,
+    /// Changed between statements.
+    pub schema: Mutex<Arc<str>>,
     pub interrupt: Arc<Interrupt>,
     /// Written between statements.
     pub last_insert_id: Mutex<u64>,
@@ -93,7 +94,9 @@ fn of_the_session(db: &Connection, caller: &Caller) -> Result<()> {
         })
     };
     let user = |facts: &Facts| Value::Text(format!("{}@%", facts.user));
-    let schema = |facts: &Facts| Value::Text(facts.schema.clone());
+    let schema = |facts: &Facts| {
+        Value::Text(facts.schema.lock().unwrap_or_else(PoisonError::into_inner).to_string())
+    };
     tell("connection_id", |facts| Value::Integer(facts.number.into()))?;
     tell("database", schema)?;
     tell("schema", schema)?;

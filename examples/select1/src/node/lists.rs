@@ -6,6 +6,7 @@ use epoll_group::session::{Reply, SessionError};
 use rusqlite::Connection;
 
 use crate::node::columns::{Description, TEXT_COLLATION, table_columns};
+use crate::node::database::Database;
 use crate::node::dialect::{Filter, Scope, Show};
 use crate::node::engine::Engine;
 use crate::node::errors::{no_table, of_sqlite};
@@ -31,8 +32,7 @@ impl Engine {
             }
             Show::Status(filter) => {
                 let mut all = self.operator.status();
-                let ours =
-                    [("Connections_lent", self.pool.lent()), ("Sources", self.sources.number())];
+                let ours = [("Connections_lent", self.lent()), ("Sources", self.sources.number())];
                 all.extend(ours.map(|(name, number)| (name.to_owned(), number.to_string())));
                 let all = all.into_iter();
                 let found = all.filter(|(name, _)| filter.accepts(name));
@@ -57,22 +57,33 @@ impl Engine {
             Show::Databases(filter) => {
                 let label = format!("Database{}", filter.in_label());
                 reply.columns(&[text(&label)])?;
-                if filter.accepts(&self.schema) {
-                    reply.row(|row| row.text(self.schema.as_bytes()))?;
-                }
-                Ok(())
+                let mut names: Vec<_> =
+                    session.user.databases().iter().map(|database| &database.schema).collect();
+                names.sort();
+                let mut found = names.into_iter().filter(|name| filter.accepts(name));
+                found.try_for_each(|name| reply.row(|row| row.text(name.as_bytes())))
             }
             Show::Tables { full, filter } => {
-                self.tables(&*self.reader(session)?, *full, filter, reply)
+                let db = self.reader(session)?;
+                session.database.tables(&db, *full, filter, reply)
             }
             Show::Columns { table, filter } => {
-                self.table_columns(&*self.reader(session)?, table, filter, reply)
+                let db = self.reader(session)?;
+                session.database.table_columns(&db, table, filter, reply)
             }
-            Show::Indexes { table } => self.indexes(&*self.reader(session)?, table, reply),
-            Show::CreateTable { table } => self.definition(&*self.reader(session)?, table, reply),
+            Show::Indexes { table } => {
+                let db = self.reader(session)?;
+                session.database.indexes(&db, table, reply)
+            }
+            Show::CreateTable { table } => {
+                let db = self.reader(session)?;
+                session.database.definition(&db, table, reply)
+            }
         }
     }
+}
 
+impl Database {
     fn tables(
         &self,
         db: &Connection,

@@ -8,8 +8,10 @@
 //! [`Node`] is a server with it in this process.
 
 mod arguments;
+mod branches;
 mod columns;
 mod cursor;
+mod database;
 mod dialect;
 mod engine;
 mod errors;
@@ -41,6 +43,7 @@ use epoll_group::net::{Address, Listener};
 use epoll_group::{DrainReport, Runtime, session};
 use tempfile::TempDir;
 
+pub use database::{AccountOptions, Schema};
 pub use engine::{Engine, Options};
 
 /// A server on loopback over a temporary database, in this process. It ends when it is dropped.
@@ -64,13 +67,27 @@ impl Node {
         schema: &str,
         rows: u32,
     ) -> Result<Self, Box<dyn Error>> {
+        let (user, password) = (user.to_owned(), password.to_owned());
+        let account = AccountOptions { user, password, schemas: Vec::new() };
+        Self::start_with(runtime, vec![account], &[schema], rows)
+    }
+
+    /// Serves these schemas to these accounts. The first schema has the table `sbtest1`.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start) and of [`Engine::open`].
+    pub fn start_with(
+        runtime: Runtime,
+        accounts: Vec<AccountOptions>,
+        schemas: &[&str],
+        rows: u32,
+    ) -> Result<Self, Box<dyn Error>> {
         let folder = TempDir::new()?;
-        let options = Options {
-            user: user.to_owned(),
-            password: password.to_owned(),
-            path: folder.path().join("node.db"),
-            schema: schema.to_owned(),
+        let schema = |name: &&str| {
+            let path = folder.path().join(format!("{name}.db"));
+            Schema { name: (*name).to_owned(), path }
         };
+        let options = Options { accounts, schemas: schemas.iter().map(schema).collect() };
         let engine = Engine::open(&options, runtime.handle())?;
         engine.make_sbtest(rows)?;
         let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;

@@ -38,33 +38,58 @@ use epoll_group::session::SessionError;
 use crate::node::pool::Lent;
 
 pub use access::Cache;
+use shape::Asked;
 pub use stages::PlanRows;
 
-/// Runs `plan`, whose parameters stand in `message`, which may lack the plan itself.
-///
-/// # Errors
-///
-/// 8001 with a text that says which node could not do what; interrupted, if it was. The rows may have
-/// the same errors.
-pub fn run(db: Lent, message: &ExecPlan, plan: &AnyPlan) -> Result<PlanRows, SessionError> {
-    let mut above = Vec::new();
-    let mut at = plan;
-    let base = loop {
-        let node = at.node().map_err(malformed)?;
-        let Some(input) = node.input() else { break node };
-        above.push(node);
-        at = input;
-    };
-    let wanted = match above.last() {
-        Some(&Node::TableProject(project)) => {
-            above.pop();
-            Some(project)
-        }
-        _ => None,
-    };
-    let asked = shape::Asked::of(message, base, wanted)?;
-    let (access, cursor) = access::open(db, &asked)?;
-    PlanRows::new(message, access, cursor, &above)
+/// A plan that was read as far as no table is needed for it.
+#[derive(Debug)]
+pub struct PlanRequest<'a> {
+    message: &'a ExecPlan,
+    /// Nodes above the table, from the top down.
+    above: Vec<Node<'a>>,
+    asked: Asked<'a>,
+}
+
+impl<'a> PlanRequest<'a> {
+    /// Reads `plan`, whose parameters stand in `message`, which may lack the plan itself.
+    ///
+    /// # Errors
+    ///
+    /// 8001 with a text that says which node could not do what.
+    pub fn read(message: &'a ExecPlan, plan: &'a AnyPlan) -> Result<Self, SessionError> {
+        let mut above = Vec::new();
+        let mut at = plan;
+        let base = loop {
+            let node = at.node().map_err(malformed)?;
+            let Some(input) = node.input() else { break node };
+            above.push(node);
+            at = input;
+        };
+        let wanted = match above.last() {
+            Some(&Node::TableProject(project)) => {
+                above.pop();
+                Some(project)
+            }
+            _ => None,
+        };
+        let asked = Asked::of(message, base, wanted)?;
+        Ok(Self { message, above, asked })
+    }
+
+    /// Name of the database, empty if the plan names none.
+    pub fn schema(&self) -> &'a str {
+        self.asked.schema()
+    }
+
+    /// Runs the plan.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read); interrupted, if it was. The rows may have the same errors.
+    pub fn run(&self, db: Lent) -> Result<PlanRows, SessionError> {
+        let (access, cursor) = access::open(db, &self.asked)?;
+        PlanRows::new(self.message, access, cursor, &self.above)
+    }
 }
 
 /// Returns the error for a plan that cannot be run.

@@ -1,5 +1,7 @@
 //! Assignments of `SET`.
 
+use std::sync::Arc;
+
 use epoll_group::Config;
 use epoll_group::codec::message::ScalarValue;
 use epoll_group::codec::proto::notice::Level;
@@ -76,11 +78,12 @@ impl Engine {
             Value::Expression(query, first) => {
                 let variables = query.variables.iter();
                 let variables = variables.map(|(_, variable)| self.variable(session, variable));
+                let database = Arc::clone(&session.database);
                 let run = Run {
                     query,
                     arguments: arguments.get(*first..*first + query.marks).unwrap_or_default(),
                     variables: variables.collect::<Result<_, _>>()?,
-                    schema: &self.schema,
+                    schema: &database.schema,
                     is_known: true,
                     described: None,
                 };

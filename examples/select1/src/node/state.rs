@@ -7,6 +7,9 @@ use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::types::Value;
 
+use crate::node::database::{Database, User};
+use crate::node::dialect::Xid;
+use crate::node::errors::of_sqlite;
 use crate::node::functions::Facts;
 use crate::node::interrupt::Interrupt;
 use crate::node::pool::Home;
@@ -17,6 +20,8 @@ use crate::node::write_lock::WriteTurn;
 #[derive(Debug)]
 pub struct EngineSession {
     pub facts: Arc<Facts>,
+    pub user: Arc<User>,
+    pub database: Arc<Database>,
     pub locals: Locals,
     /// User variables, by their names in lower case.
     pub variables: HashMap<String, Value>,
@@ -57,29 +62,24 @@ pub struct Transaction {
     pub lost: bool,
 }
 
-/// Name and state of a distributed transaction.
+/// Branch of a distributed transaction that a session is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XaBranch {
-    pub name: String,
-    pub state: XaState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XaState {
-    Active,
-    Idle,
-    Prepared,
+    pub xid: Xid,
+    /// No more statements run in it.
+    pub ended: bool,
 }
 
 /// More warnings are not kept.
 const MOST_WARNINGS: usize = 64;
 
 impl EngineSession {
-    pub fn new(number: u32, user: &str, schema: &str, counted: Option<Arc<()>>) -> Self {
+    pub fn new(number: u32, user: Arc<User>, counted: Option<Arc<()>>) -> Self {
+        let database = Arc::clone(&user.databases()[0]);
         let facts = Facts {
             number,
-            user: user.to_owned(),
-            schema: schema.to_owned(),
+            user: user.name.clone(),
+            schema: Mutex::new(Arc::clone(&database.schema)),
             interrupt: Arc::new(Interrupt::default()),
             last_insert_id: Mutex::default(),
             row_count: Mutex::new(-1),
@@ -87,6 +87,8 @@ impl EngineSession {
         };
         Self {
             facts: Arc::new(facts),
+            user,
+            database,
             locals: Locals::default(),
             variables: HashMap::new(),
             transaction: None,
@@ -99,6 +101,18 @@ impl EngineSession {
 
     pub fn interrupt(&self) -> &Arc<Interrupt> {
         &self.facts.interrupt
+    }
+
+    /// Runs its statements in this database from now on.
+    pub fn change_database(&mut self, database: Arc<Database>) {
+        let schema = Arc::clone(&database.schema);
+        *self.facts.schema.lock().unwrap_or_else(PoisonError::into_inner) = schema;
+        self.database = database;
+    }
+
+    /// Returns SQLite's error for the client.
+    pub fn sqlite(&self, error: &rusqlite::Error) -> SessionError {
+        of_sqlite(error, &self.database.schema)
     }
 
     /// Notes how the last request has ended, if a source gave its rows.

@@ -15,7 +15,7 @@ use crate::node::engine::Engine;
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments, unknown_variable};
 use crate::node::functions::WRONG_SLEEP;
 use crate::node::operator::PREFIX;
-use crate::node::plan;
+use crate::node::plan::PlanRequest;
 use crate::node::prepared::Prepared;
 use crate::node::run::{Outcome, Run};
 use crate::node::sequence::Sequence;
@@ -47,7 +47,7 @@ impl Engine {
             Statement::Sequence { sequence, limit } => write_sequence(*sequence, *limit, reply),
             Statement::Set(settings) => self.set(session, settings, arguments, reply),
             Statement::Show(show) => self.show(session, show, reply),
-            Statement::Use(name) => self.change_schema(name.as_bytes()),
+            Statement::Use(name) => self.change_schema(session, name.as_bytes()),
             Statement::Begin(access) => self.begin(session, *access),
             Statement::Commit => self.commit(session),
             Statement::Rollback => self.roll_back(session),
@@ -70,8 +70,12 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
-        let db = self.reader(session)?;
-        let rows = plan::run(db, request.message(), request.plan())?;
+        let plan = PlanRequest::read(request.message(), request.plan())?;
+        let db = match plan.schema() {
+            "" => self.reader(session)?,
+            name => self.reader_of(session, name.as_bytes())?,
+        };
+        let rows = plan.run(db)?;
         reply.columns(&rows.columns())?;
         self.give_rows(session, rows, reply)
     }
@@ -86,12 +90,13 @@ impl Engine {
     ) -> Result<(), SessionError> {
         let variables = query.variables.iter();
         let variables = variables.map(|(_, variable)| self.variable(session, variable));
-        let generation = self.pool.generation();
+        let database = Arc::clone(&session.database);
+        let generation = database.pool.generation();
         let run = Run {
             query,
             arguments,
             variables: variables.collect::<Result<_, _>>()?,
-            schema: &self.schema,
+            schema: &database.schema,
             is_known: prepared.is_known(),
             described: prepared.described(generation),
         };
@@ -111,11 +116,11 @@ impl Engine {
                 self.commit(session)?;
                 let done = self.defining(session, |session, db| {
                     if let Some((table, expected)) = &query.conditional {
-                        note_condition(session, db, table, *expected, &self.schema, reply)?;
+                        note_condition(session, db, table, *expected, &database.schema, reply)?;
                     }
                     run.define(db)
                 });
-                self.pool.tables_changed();
+                database.pool.tables_changed();
                 done?;
                 Outcome::default()
             }

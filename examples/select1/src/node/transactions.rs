@@ -6,13 +6,18 @@
 //! opens the transaction of SQLite at its first read. It gets a deadlock error if it changes the
 //! database after others have.
 
-use epoll_group::session::{Reply, SessionError};
+use std::sync::Arc;
 
-use crate::node::dialect::{Access, Xa};
+use epoll_group::session::SessionError;
+
+use crate::node::dialect::Access;
 use crate::node::engine::Engine;
-use crate::node::errors::{lost_transaction, no_savepoint, of_sqlite, read_only_transaction};
+use crate::node::errors::{
+    lost_transaction, no_savepoint, of_sqlite, read_only_transaction, unsupported,
+    wrong_branch_state,
+};
 use crate::node::pool::Lent;
-use crate::node::state::{EngineSession, Transaction, Warning, XaBranch, XaState};
+use crate::node::state::{EngineSession, Transaction};
 
 impl Engine {
     /// True if statements outside of a transaction commit by themselves.
@@ -33,6 +38,22 @@ impl Engine {
         }
     }
 
+    /// A connection for a plan, which may name another database than that of the session.
+    pub fn reader_of(
+        &self,
+        session: &mut EngineSession,
+        name: &[u8],
+    ) -> Result<Lent, SessionError> {
+        let database = self.database(session, name)?;
+        if Arc::ptr_eq(&database, &session.database) {
+            return self.reader(session);
+        }
+        if session.transaction.is_some() {
+            return Err(unsupported("a plan in another database in a transaction"));
+        }
+        Self::borrow_from(&database, session)
+    }
+
     /// Runs what changes something, when it is its turn.
     pub fn writing<T>(
         &self,
@@ -45,7 +66,7 @@ impl Engine {
             if self.is_read_only(session) {
                 return Err(read_only_transaction());
             }
-            let turn = self.writing.acquire(session.interrupt(), limit)?;
+            let turn = session.database.writing.acquire(session.interrupt(), limit)?;
             let db = self.borrow(session)?;
             let done = code(session, db);
             // The change is committed, and so SQLite's lock is free.
@@ -55,11 +76,11 @@ impl Engine {
         if transaction.read_only {
             return Err(read_only_transaction());
         }
-        if transaction.xa.as_ref().is_some_and(|branch| branch.state != XaState::Active) {
-            return Err(wrong_state());
+        if transaction.xa.as_ref().is_some_and(|branch| branch.ended) {
+            return Err(wrong_branch_state());
         }
         if transaction.turn.is_none() {
-            let turn = self.writing.acquire(session.interrupt(), limit)?;
+            let turn = session.database.writing.acquire(session.interrupt(), limit)?;
             if let Some(transaction) = &mut session.transaction {
                 transaction.turn = Some(turn);
             }
@@ -79,9 +100,13 @@ impl Engine {
         session: &mut EngineSession,
         code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
-        let turn = self.writing.acquire(session.interrupt(), self.lock_wait_timeout(session))?;
+        let turn = session
+            .database
+            .writing
+            .acquire(session.interrupt(), self.lock_wait_timeout(session))?;
         let db = self.borrow(session)?;
-        let sqlite = |error| of_sqlite(&error, &self.schema);
+        let schema = Arc::clone(&session.database.schema);
+        let sqlite = |error| of_sqlite(&error, &schema);
         db.execute_batch("begin immediate").map_err(sqlite)?;
         let done = code(session, &db);
         let end = if done.is_ok() { "commit" } else { "rollback" };
@@ -93,12 +118,13 @@ impl Engine {
 
     /// The transaction's connection, which is opened by `begin` if it is not. It goes back by itself.
     fn own(&self, session: &EngineSession, begin: &str) -> Result<Lent, SessionError> {
-        let sqlite = |error| of_sqlite(&error, &self.schema);
-        let Some(transaction) = &session.transaction else { return Err(wrong_state()) };
+        let schema = Arc::clone(&session.database.schema);
+        let sqlite = |error| of_sqlite(&error, &schema);
+        let Some(transaction) = &session.transaction else { return Err(wrong_branch_state()) };
         let mut db = match transaction.db.take() {
             Some(db) => db,
             None => {
-                let db = self.pool.lend()?;
+                let db = session.database.pool.lend()?;
                 db.execute_batch(begin).map_err(sqlite)?;
                 for (_, name) in &transaction.savepoints {
                     db.execute_batch(&format!("savepoint {name}")).map_err(sqlite)?;
@@ -111,7 +137,7 @@ impl Engine {
         Ok(db)
     }
 
-    fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
+    pub fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
         if session.transaction.as_ref().is_some_and(|transaction| transaction.lost) {
             return Err(lost_transaction());
         }
@@ -141,7 +167,7 @@ impl Engine {
         if access.snapshot {
             self.own(session, "begin")?
                 .query_row("select count(*) from sqlite_master", [], |_| Ok(()))
-                .map_err(|error| of_sqlite(&error, &self.schema))?;
+                .map_err(|error| session.sqlite(&error))?;
         }
         Ok(())
     }
@@ -156,13 +182,13 @@ impl Engine {
         self.end(session, "rollback")
     }
 
-    fn end(&self, session: &mut EngineSession, how: &str) -> Result<(), SessionError> {
+    pub fn end(&self, session: &mut EngineSession, how: &str) -> Result<(), SessionError> {
         let Some(transaction) = session.transaction.take() else { return Ok(()) };
         if transaction.lost && how == "commit" {
             return Err(lost_transaction());
         }
         let Some(db) = transaction.db.take() else { return Ok(()) };
-        let ended = db.execute_batch(how).map_err(|error| of_sqlite(&error, &self.schema));
+        let ended = db.execute_batch(how).map_err(|error| session.sqlite(&error));
         // First the connection and then the turn: see `writing`.
         drop(db);
         drop(transaction);
@@ -176,11 +202,12 @@ impl Engine {
     ) -> Result<(), SessionError> {
         self.begin_if_needed(session)?;
         // Outside of a transaction it ends with the statement that sets it.
+        let schema = Arc::clone(&session.database.schema);
         let Some(transaction) = &mut session.transaction else { return Ok(()) };
         transaction.savepoints_set += 1;
         let own = format!("s{}", transaction.savepoints_set);
         let set = transaction.db.with(|db| db.execute_batch(&format!("savepoint {own}")));
-        set.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &self.schema))?;
+        set.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &schema))?;
         // One of the same name is forgotten; in SQLite it stays below, which does no harm.
         transaction.savepoints.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         transaction.savepoints.push((name.to_owned(), own));
@@ -214,77 +241,12 @@ impl Engine {
         name: &str,
         verb: &str,
     ) -> Result<(&'s mut Transaction, usize), SessionError> {
+        let schema = Arc::clone(&session.database.schema);
         let (transaction, at) = find_savepoint(session, name)?;
         let own = &transaction.savepoints[at].1;
         let done = transaction.db.with(|db| db.execute_batch(&format!("{verb} {own}")));
-        done.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &self.schema))?;
+        done.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &schema))?;
         Ok((transaction, at))
-    }
-
-    /// Does a step of a distributed transaction. A prepared one lives as long as its session,
-    /// because SQLite cannot store it.
-    pub fn xa(
-        &self,
-        session: &mut EngineSession,
-        step: &Xa,
-        reply: &mut Reply<'_>,
-    ) -> Result<(), SessionError> {
-        let branch = session.transaction.as_ref().and_then(|transaction| transaction.xa.clone());
-        let is_at = |name: &str, states: &[XaState]| match &branch {
-            Some(branch) if branch.name != *name => Err(unknown_branch()),
-            Some(branch) if states.contains(&branch.state) => Ok(()),
-            Some(_) => Err(wrong_state()),
-            None => Err(unknown_branch()),
-        };
-        let next = match step {
-            Xa::Start(name) => {
-                if session.transaction.is_some() {
-                    return Err(match branch {
-                        Some(_) => wrong_state(),
-                        None => SessionError::new(
-                            1400,
-                            b"XAE09",
-                            "XAER_OUTSIDE: Some work is done outside global transaction",
-                        ),
-                    });
-                }
-                self.begin(session, Access::default())?;
-                Some((name, XaState::Active))
-            }
-            Xa::End(name) => {
-                is_at(name, &[XaState::Active])?;
-                Some((name, XaState::Idle))
-            }
-            Xa::Prepare(name) => {
-                is_at(name, &[XaState::Idle])?;
-                self.begin_if_needed(session)?;
-                let text = "what is prepared is rolled back if its session ends".to_owned();
-                let level = epoll_group::codec::proto::notice::Level::Warning;
-                session.warn(reply, Warning { level, code: 1105, text });
-                Some((name, XaState::Prepared))
-            }
-            Xa::Commit { name, one_phase } => {
-                is_at(name, &[if *one_phase { XaState::Idle } else { XaState::Prepared }])?;
-                self.end(session, "commit")?;
-                None
-            }
-            Xa::RollBack(name) => {
-                is_at(name, &[XaState::Idle, XaState::Prepared])?;
-                self.end(session, "rollback")?;
-                None
-            }
-            Xa::Recover => {
-                use epoll_group::codec::row::Column;
-                let numbers = ["formatID", "gtrid_length", "bqual_length"].map(Column::signed);
-                let data = Column::text("data", crate::node::columns::TEXT_COLLATION, 128 * 4);
-                reply.columns(&[numbers[0], numbers[1], numbers[2], data])?;
-                return Ok(());
-            }
-        };
-        if let (Some((name, state)), Some(transaction)) = (next, &mut session.transaction) {
-            transaction.xa = Some(XaBranch { name: name.clone(), state });
-        }
-        Ok(())
     }
 }
 
@@ -301,15 +263,5 @@ fn find_savepoint<'s>(
 /// A branch of a distributed transaction ends by its own statements.
 fn refuse_in_xa(session: &EngineSession) -> Result<(), SessionError> {
     let xa = session.transaction.as_ref().is_some_and(|transaction| transaction.xa.is_some());
-    if xa { Err(wrong_state()) } else { Ok(()) }
-}
-
-fn wrong_state() -> SessionError {
-    let text =
-        "XAER_RMFAIL: The command cannot be executed when global transaction is in this state";
-    SessionError::new(1399, b"XAE07", text)
-}
-
-fn unknown_branch() -> SessionError {
-    SessionError::new(1397, b"XAE04", "XAER_NOTA: Unknown XID")
+    if xa { Err(wrong_branch_state()) } else { Ok(()) }
 }

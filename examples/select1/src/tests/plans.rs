@@ -13,16 +13,18 @@ fn name(name: &str) -> Scalar {
 }
 
 fn point(id: i64) -> ExecPlan {
+    row_of("test", "SBTEST1", id)
+}
+
+/// A row of a table like `sbtest1`, in this schema.
+pub(super) fn row_of(schema: &str, table: &str, id: i64) -> ExecPlan {
+    let parameters = [table, schema].map(Scalar::plan_identifier);
     let table = TableInfo::new(Scalar::placeholder(0), Some(Scalar::placeholder(1)));
     let key = GetExpr::new([(name("id"), Scalar::placeholder(2))]);
     let plan = AnyPlan::get(table, Some(IndexInfo::new(name("PRIMARY"))), [key]);
     ExecPlan {
         plan: Some(plan.table_project(COLUMNS.map(name))),
-        parameters: vec![
-            Scalar::plan_identifier("SBTEST1"),
-            Scalar::plan_identifier("test"),
-            Scalar::signed(id),
-        ],
+        parameters: [&parameters[..], &[Scalar::signed(id)]].concat(),
         ..ExecPlan::default()
     }
 }

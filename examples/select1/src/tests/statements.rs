@@ -377,14 +377,6 @@ fn transactions_end_as_they_are_told() {
     change(&mut client, "commit and no chain");
     change(&mut client, "rollback");
     assert_eq!(rows(&mut client, k), "-5;");
-    for step in
-        ["xa start 'a'", "update sbtest1 set k = -6 where id = 1", "xa end 'a'", "xa prepare 'a'"]
-    {
-        change(&mut client, step);
-    }
-    assert_eq!(failure(&mut client, "commit").code, 1399);
-    change(&mut client, "xa commit 'a'");
-    assert_eq!(rows(&mut client, k), "-6;");
 }
 
 #[test]

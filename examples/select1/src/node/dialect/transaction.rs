@@ -5,7 +5,7 @@ use epoll_group::session::SessionError;
 use super::cursor::Cursor;
 use super::scan::Kind;
 use super::{Reader, Statement};
-use crate::node::errors::unsupported;
+use crate::node::errors::{invalid_branch, unsupported};
 
 /// Access that a transaction asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,16 +16,30 @@ pub struct Access {
     pub snapshot: bool,
 }
 
-/// Steps of a distributed transaction, and its name as it was written.
+/// Steps of a branch of a distributed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Xa {
-    Start(String),
-    End(String),
-    Prepare(String),
-    Commit { name: String, one_phase: bool },
-    RollBack(String),
-    Recover,
+    Start(Xid),
+    End(Xid),
+    Prepare(Xid),
+    Commit { xid: Xid, one_phase: bool },
+    RollBack(Xid),
+    Recover { in_hex: bool },
 }
+
+/// Name of a branch. Its parts are bytes that only their author understands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Xid {
+    /// At most 64 bytes, and likewise below.
+    pub transaction: Vec<u8>,
+    pub branch: Vec<u8>,
+    pub format: u32,
+}
+
+/// Format of a name that gives none.
+const FORMAT: u32 = 1;
+/// Bytes of a part of a name.
+const LONGEST_PART: usize = 64;
 
 pub(super) fn read(
     reader: &Reader<'_, '_>,
@@ -56,7 +70,7 @@ pub(super) fn read(
         }
         "savepoint" => cursor.name().map(Statement::SetSavepoint),
         "release" if cursor.word("savepoint") => cursor.name().map(Statement::ReleaseSavepoint),
-        "xa" => xa(reader, cursor).map(Statement::Xa),
+        "xa" => xa(cursor)?.map(Statement::Xa),
         _ => None,
     };
     reader.whole(cursor, statement)
@@ -92,31 +106,61 @@ fn access(cursor: &mut Cursor<'_, '_>) -> Option<Statement> {
     Some(Statement::Begin(access))
 }
 
-fn xa(reader: &Reader<'_, '_>, cursor: &mut Cursor<'_, '_>) -> Option<Xa> {
+fn xa(cursor: &mut Cursor<'_, '_>) -> Result<Option<Xa>, SessionError> {
     let words = ["start", "begin", "end", "prepare", "commit", "rollback", "recover"];
-    let step = cursor.one_of(&words)?;
+    let Some(step) = cursor.one_of(&words) else { return Ok(None) };
     if step == "recover" {
-        cursor.words(&["convert", "xid"]);
-        return Some(Xa::Recover);
+        return Ok(Some(Xa::Recover { in_hex: cursor.words(&["convert", "xid"]) }));
     }
-    // The parts of a name: a string or a number, up to three of them.
-    let from = cursor.at;
-    loop {
-        let part = cursor.next()?;
-        if !matches!(part.kind, Kind::Text | Kind::Number) {
-            return None;
-        }
-        if !cursor.symbol(",") {
-            break;
+    let Some(xid) = xid(cursor) else { return Ok(None) };
+    if xid.transaction.len().max(xid.branch.len()) > LONGEST_PART {
+        return Err(invalid_branch());
+    }
+    Ok(Some(match step {
+        "start" | "begin" => Xa::Start(xid),
+        "end" => Xa::End(xid),
+        "prepare" => Xa::Prepare(xid),
+        "commit" => Xa::Commit { xid, one_phase: cursor.words(&["one", "phase"]) },
+        _ => Xa::RollBack(xid),
+    }))
+}
+
+/// Reads `transaction [, branch [, format]]`.
+fn xid(cursor: &mut Cursor<'_, '_>) -> Option<Xid> {
+    let mut xid = Xid { transaction: part(cursor)?, branch: Vec::new(), format: FORMAT };
+    if cursor.symbol(",") {
+        xid.branch = part(cursor)?;
+        if cursor.symbol(",") {
+            xid.format = format(cursor)?;
         }
     }
-    let parts = &reader.tokens.all[from..cursor.at];
-    let name: String = parts.iter().map(|part| part.text).collect();
-    Some(match step {
-        "start" | "begin" => Xa::Start(name),
-        "end" => Xa::End(name),
-        "prepare" => Xa::Prepare(name),
-        "commit" => Xa::Commit { name, one_phase: cursor.words(&["one", "phase"]) },
-        _ => Xa::RollBack(name),
-    })
+    Some(xid)
+}
+
+/// Reads a string, or bytes in hexadecimal.
+fn part(cursor: &mut Cursor<'_, '_>) -> Option<Vec<u8>> {
+    if let Some(text) = cursor.string() {
+        return Some(text.into_bytes());
+    }
+    let digits = hex_digits(cursor.kind(Kind::Number)?.text)?;
+    // An odd number of digits has a zero in front.
+    let pair = |at: usize| u8::from_str_radix(&digits[at.saturating_sub(2)..at], 16).ok();
+    let ends = (0..digits.len()).map(|from| digits.len() - from).step_by(2);
+    let mut bytes: Vec<_> = ends.map(pair).collect::<Option<_>>()?;
+    bytes.reverse();
+    Some(bytes)
+}
+
+fn format(cursor: &mut Cursor<'_, '_>) -> Option<u32> {
+    let text = cursor.kind(Kind::Number)?.text;
+    match hex_digits(text) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Returns the digits of `0x1f` and `x'1f'`.
+fn hex_digits(text: &str) -> Option<&str> {
+    let quoted = text.strip_prefix(['x', 'X']).and_then(|rest| rest.strip_prefix('\''));
+    text.strip_prefix("0x").or_else(|| quoted?.strip_suffix('\''))
 }

@@ -100,6 +100,10 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
+    pub(super) const fn schema(&self) -> &'a str {
+        self.schema
+    }
+
     fn put_key(&mut self) -> Result<(), SessionError> {
         let mut key = Vec::with_capacity(64);
         key.extend([self.way as u8, self.is_back.into()]);

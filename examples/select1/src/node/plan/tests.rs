@@ -17,7 +17,7 @@ use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
 
-use super::Cache;
+use super::{Cache, PlanRequest};
 use crate::node::pool::{Lent, Pool};
 
 /// A result in a form that can be looked at.
@@ -59,7 +59,7 @@ fn run(db: &Arc<Pool>, plan: AnyPlan, parameters: Vec<Scalar>) -> Result<Rows, S
 }
 
 fn run_message(db: &Arc<Pool>, message: &ExecPlan, plan: &AnyPlan) -> Result<Rows, SessionError> {
-    let mut source = super::run(connection(db), message, plan)?;
+    let mut source = PlanRequest::read(message, plan)?.run(connection(db))?;
     let label = |column: &Column<'_>| {
         let name = String::from_utf8_lossy(column.name.unwrap_or_default()).into_owned();
         format!("{name} {:?}", column.field_type)

@@ -1,6 +1,7 @@
 //! Get, scan, range, and the columns that are taken of them.
 
 use super::*;
+use crate::node::database::{AccountOptions, Database, Schema, User};
 use crate::node::state::EngineSession;
 
 const TABLES: &str = "
@@ -223,11 +224,16 @@ fn a_long_scan_that_finds_nothing_can_be_cancelled() {
         insert into t select x from n";
     connection(&db).execute(insert, []).expect("rows");
     let never = epoll_group::codec::proto::plan::Expr::literal(Scalar::bool(false));
-    let session = EngineSession::new(1, "u", "d", None);
+    let schema = Schema { name: "d".to_owned(), path: ":memory:".into() };
+    let database = Database::open(&schema).map(Arc::new).expect("it opens");
+    let account = AccountOptions { user: "u".to_owned(), ..AccountOptions::default() };
+    let user = User::new(&account, &[database]).map(Arc::new).expect("a user");
+    let session = EngineSession::new(1, user, None);
     let mut db = connection(&db);
     db.run_for(&session);
-    let plan = scan("t").filter(never);
-    let mut rows = super::super::run(db, &ExecPlan::default(), &plan).expect("it begins");
+    let (message, plan) = (ExecPlan::default(), scan("t").filter(never));
+    let mut rows =
+        PlanRequest::read(&message, &plan).and_then(|plan| plan.run(db)).expect("a plan");
     session.interrupt().cancel();
     assert_eq!(rows.next_row(&mut |_| ()), Err(SessionError::interrupted()));
 }
