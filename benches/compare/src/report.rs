@@ -26,6 +26,8 @@ pub struct Section {
     /// Paragraphs and tables, in Markdown.
     pub blocks: Vec<String>,
     pub raw: Value,
+    /// Names of files and their content, which `blocks` refers to.
+    pub files: Vec<(String, Vec<u8>)>,
 }
 
 const QUICK: &str = "target/compare/quick";
@@ -70,7 +72,10 @@ pub fn run(
                 let raw = json!({
                     "environment": environment, "plan": plan, "suite": name, "raw": section.raw,
                 });
-                write(&folder, &format!("{name}.json"), &(serde_json::to_string(&raw)? + "\n"))?;
+                write(&folder, &format!("{name}.json"), serde_json::to_string(&raw)? + "\n")?;
+                for (name, content) in &section.files {
+                    write(&folder, name, content)?;
+                }
                 let blocks: String =
                     section.blocks.iter().map(|block| block.trim().to_owned() + "\n\n").collect();
                 let seconds = began.elapsed().as_secs();
@@ -89,7 +94,7 @@ pub fn run(
         progress.step_done(format_args!("{name}, suite {done} of {all}: {:?}", began.elapsed()));
         contents += &format!("- [{title}](#{}): {}\n", anchor(title), suite.question);
         body += &format!("\n{text}");
-        write(&folder, "README.md", &format!("{head}\n{contents}{body}"))?;
+        write(&folder, "README.md", format!("{head}\n{contents}{body}"))?;
     }
     writeln!(out, "The report is {}.", folder.join("README.md").display())?;
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) }
@@ -119,9 +124,9 @@ fn head(environment: &Environment, plan: &Plan) -> String {
     )
 }
 
-fn write(folder: &Path, file: &str, text: &str) -> Result<(), Box<dyn Error>> {
+fn write(folder: &Path, file: &str, content: impl AsRef<[u8]>) -> Result<(), Box<dyn Error>> {
     let path = folder.join(file);
-    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+    fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 /// Link to a heading: lower case, blanks as hyphens, no other signs.

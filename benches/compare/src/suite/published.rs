@@ -248,7 +248,12 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
         ]);
         raw.extend(found.into_iter().map(|(_, measured)| measured));
     }
-    Ok(Section { title: "Published measurements", blocks: all, raw: json!({ "experiments": raw }) })
+    Ok(Section {
+        title: "Published measurements",
+        blocks: all,
+        raw: json!({ "experiments": raw }),
+        files: Vec::new(),
+    })
 }
 
 impl Table {

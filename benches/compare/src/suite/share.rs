@@ -11,11 +11,13 @@ use serde_json::json;
 use super::Suite;
 use super::select1::{CONNECTIONS, ROWS, asking};
 use crate::experiment::Plan;
-use crate::perf;
+use crate::perf::{self, Sample};
 use crate::report::Section;
 use crate::server::{Server, SqlServer};
 use crate::table::time;
+use crate::workload::Workload;
 
+mod engine;
 mod part;
 
 use part::Part;
@@ -42,6 +44,12 @@ struct Profile {
     cpu_per_request: f64,
 }
 
+/// Samples of a server under a load, and its CPU time of a request in nanoseconds.
+struct Taken {
+    samples: Vec<Sample>,
+    cpu_per_request: f64,
+}
+
 fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let mut blocks = vec![TEXT.to_owned()];
     let mut all = Vec::new();
@@ -56,8 +64,11 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
         });
         all.extend(profiles);
     }
-    let raw = json!({ "parts": Part::ALL.map(Part::name), "profiles": all });
-    Ok(Section { title: "Where the CPU time goes", blocks, raw })
+    let engine = engine::measure(plan)?;
+    blocks.extend(engine.blocks);
+    let parts = Part::ALL.map(Part::name);
+    let raw = json!({ "parts": parts, "profiles": all, "point_select": engine.profiles });
+    Ok(Section { title: "Where the CPU time goes", blocks, raw, files: engine.files })
 }
 
 const TEXT: &str = "\
@@ -89,20 +100,9 @@ impl Profile {
         sql: SqlServer,
         plan: &Plan,
     ) -> Result<Option<Self>, Box<dyn Error>> {
-        let (helper, address, _) = Server::Sql(sql, ROWS).start()?;
-        let mut load = (asking(CONNECTIONS, sessions).connect)(address)?;
-        load.run_for(WARM_UP)?;
-        let mut cpu_per_request = f64::NAN;
-        let samples = perf::samples(helper.pid(), || {
-            let before = Usage::of(helper.pid())?;
-            let report = load.run_for(plan.window * plan.cycles as u32)?;
-            let used = Usage::of(helper.pid())?.since(&before);
-            cpu_per_request = used.cpu.as_nanos() as f64 / report.requests.max(1) as f64;
-            Ok(())
-        })?;
-        drop(load);
-        helper.finish()?;
-        Ok(samples.map(|samples| {
+        let workload = asking(CONNECTIONS, sessions);
+        let taken = take(&Server::Sql(sql, ROWS), &workload, plan)?;
+        Ok(taken.map(|Taken { samples, cpu_per_request }| {
             let count = |part| samples.iter().filter(|sample| Part::of(sample) == part).count();
             let counts = Part::ALL.map(count).into();
             Self { server, sessions, samples: samples.len(), counts, cpu_per_request }
@@ -113,12 +113,39 @@ impl Profile {
     fn cell(&self, wanted: impl Fn(Part) -> bool) -> String {
         let parts = Part::ALL.iter().zip(&self.counts);
         let count: usize = parts.filter(|(part, _)| wanted(**part)).map(|(_, count)| count).sum();
-        let samples = self.samples.max(1) as f64;
-        let share = count as f64 / samples;
-        let error = 1.96 * (share * (1.0 - share) / samples).sqrt();
-        let cost = time(share * self.cpu_per_request);
-        format!("{:.1} % ± {:.1}, {cost}", share * 100.0, error * 100.0)
+        cell(count, self.samples, self.cpu_per_request)
     }
+}
+
+/// Samples a server while it is loaded. `None`: `perf` is missing or not allowed.
+fn take(
+    server: &Server,
+    workload: &Workload,
+    plan: &Plan,
+) -> Result<Option<Taken>, Box<dyn Error>> {
+    let (helper, address, _) = server.start()?;
+    let mut load = (workload.connect)(address)?;
+    load.run_for(WARM_UP)?;
+    let mut cpu_per_request = f64::NAN;
+    let samples = perf::samples(helper.pid(), || {
+        let before = Usage::of(helper.pid())?;
+        let report = load.run_for(plan.window * plan.cycles as u32)?;
+        let used = Usage::of(helper.pid())?.since(&before);
+        cpu_per_request = used.cpu.as_nanos() as f64 / report.requests.max(1) as f64;
+        Ok(())
+    })?;
+    drop(load);
+    helper.finish()?;
+    Ok(samples.map(|samples| Taken { samples, cpu_per_request }))
+}
+
+/// Share of `count` among `all` samples, and its time: `12.3 % ± 0.8, 140 ns`.
+fn cell(count: usize, all: usize, cpu_per_request: f64) -> String {
+    let all = all.max(1) as f64;
+    let share = count as f64 / all;
+    let error = 1.96 * (share * (1.0 - share) / all).sqrt();
+    let cost = time(share * cpu_per_request);
+    format!("{:.1} % ± {:.1}, {cost}", share * 100.0, error * 100.0)
 }
 
 /// A row for each part, a column for each server.

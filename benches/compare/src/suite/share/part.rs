@@ -93,6 +93,18 @@ impl Part {
         Self::of_program(&frame.symbol, &frame.object)
     }
 
+    /// True if the engine does it, or has it done: by the innermost function that tells, so memory that
+    /// the engine copies counts, and the answer that it has encoded does not.
+    pub fn is_of_engine(sample: &Sample) -> bool {
+        let mut parts = sample
+            .frames
+            .iter()
+            .filter(|frame| !is_kernel(&frame.object))
+            .map(|frame| Self::of_program(&frame.symbol, &frame.object));
+        let tells = |part: &Self| !matches!(part, Self::Allocator | Self::Other);
+        parts.find(tells) == Some(Self::Handler)
+    }
+
     /// A function outside of the kernel.
     fn of_program(symbol: &str, object: &str) -> Self {
         let places = NAMES.iter().filter_map(|(name, part)| Some((symbol.find(name)?, *part)));
@@ -157,6 +169,27 @@ mod tests {
             object: (*object).to_owned(),
         };
         Sample { frames: frames.iter().map(frame).collect() }
+    }
+
+    #[test]
+    fn what_the_engine_has_done_is_of_the_engine() {
+        let program = "/tmp/compare";
+        let copy = ("__memmove_avx512_unaligned_erms", "/usr/lib/libc.so.6");
+        let step = ("sqlite3VdbeExec", program);
+        let engine = ("compare::engine::run", program);
+        let encoder = ("epoll_group::codec::encoder::Encoder::row", program);
+        let session = ("epoll_group::session::run::Session::run", program);
+        let fault = ("asm_exc_page_fault", "[kernel.kallsyms]");
+        for (frames, is_of_engine) in [
+            (&[copy, step, engine, session][..], true),
+            (&[fault, step], true),
+            (&[copy, encoder, engine], false),
+            (&[session], false),
+            (&[fault], false),
+            (&[copy], false),
+        ] {
+            assert_eq!(Part::is_of_engine(&sample(frames)), is_of_engine, "{frames:?}");
+        }
     }
 
     #[test]
