@@ -13,11 +13,12 @@ use super::output::Output;
 use super::session_shared::{SessionId, SessionShared};
 use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Pace, Timer, Work, WorkerContext, after, is_late};
+use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
 /// Sessions that one receive may put into the run queue. Further ones go to the background queue.
-const SHARE: u32 = 16;
+const SHARE: u64 = 16;
 /// Length of a turn. After it, a session, or the sessions of one connection together, go to the
 /// background queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
@@ -255,7 +256,7 @@ impl ServerConn {
             let urgent_alone = self.conn.group().runs_urgent_alone();
             // Output of several sessions leaves in one send for each connection.
             let mut cork = None;
-            let mut queued = 0;
+            let (mut inline, mut queued) = (0, 0);
             loop {
                 let (next, more) = first;
                 let here = match next.cost().pace() {
@@ -265,6 +266,7 @@ impl ServerConn {
                     Pace::Dear => false,
                 };
                 if here {
+                    inline += 1;
                     if more {
                         cork.get_or_insert_with(Cork::new);
                     }
@@ -272,11 +274,13 @@ impl ServerConn {
                         self.show(out);
                     }
                     now = next.run_here(out, now);
-                } else if queued < SHARE && !self.conn.net.brings_much() {
-                    queued += 1;
-                    self.conn.group().push_work(next);
                 } else {
-                    self.conn.group().push_spent_work(next);
+                    queued += 1;
+                    if queued <= SHARE && !self.conn.net.brings_much() {
+                        self.conn.group().push_work(next);
+                    } else {
+                        self.conn.group().push_spent_work(next);
+                    }
                 }
                 // The peer may send more for each reply, so other connections go first after a
                 // turn.
@@ -290,6 +294,8 @@ impl ServerConn {
                     None => break,
                 }
             }
+            self.conn.group().count(Counter::SessionRunsInline, inline);
+            self.conn.group().count(Counter::SessionRunsQueued, queued);
         });
     }
 

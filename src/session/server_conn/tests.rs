@@ -277,6 +277,9 @@ fn quick_sessions_of_one_receive_run_in_one_turn() {
     server_conn.dispatch(clock::now(), true);
     clock::simulate(None);
     assert!(server_conn.next_ready().is_none());
+    let stats = runtime.handle().stats();
+    assert_eq!(stats.get(Counter::SessionRunsInline), 3);
+    assert_eq!(stats.get(Counter::SessionRunsQueued), 0);
 }
 
 #[test]

@@ -45,7 +45,7 @@ const DRAWN: usize = 1024;
 
 const TEXT: &str = "\
 Point selects of 100 000 rows by their id, as SQL, of the same SQLite. A sample is the engine's if the innermost \
-function that tells is: copying and allocating count for the caller, encoding the answer does not. Callers are \
+function that tells is: what the kernel and the C library do counts for their caller, encoding the answer does not. Callers are \
 found where there are frame pointers: build with `RUSTFLAGS=\"-C force-frame-pointers=yes\" \
 CFLAGS=-fno-omit-frame-pointer`. The published engine is another one, so its shares do not compare, their order \
 does.";

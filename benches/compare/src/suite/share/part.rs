@@ -93,13 +93,14 @@ impl Part {
         Self::of_program(&frame.symbol, &frame.object)
     }
 
-    /// True if the engine does it, or has it done: by the innermost function that tells, so memory that
-    /// the engine copies counts, and the answer that it has encoded does not.
+    /// True if the engine does it, or has it done: by the innermost function that tells. So pages that the
+    /// engine reads count, and the answer that it has encoded does not.
     pub fn is_of_engine(sample: &Sample) -> bool {
+        let serves_all = |object: &str| is_kernel(object) || object.contains("/libc");
         let mut parts = sample
             .frames
             .iter()
-            .filter(|frame| !is_kernel(&frame.object))
+            .filter(|frame| !serves_all(&frame.object))
             .map(|frame| Self::of_program(&frame.symbol, &frame.object));
         let tells = |part: &Self| !matches!(part, Self::Allocator | Self::Other);
         parts.find(tells) == Some(Self::Handler)
@@ -179,10 +180,14 @@ mod tests {
         let engine = ("compare::engine::run", program);
         let encoder = ("epoll_group::codec::encoder::Encoder::row", program);
         let session = ("epoll_group::session::run::Session::run", program);
+        let read = ("__libc_pread", "/usr/lib/libc.so.6");
+        let call = ("do_syscall_64", "[kernel.kallsyms]");
         let fault = ("asm_exc_page_fault", "[kernel.kallsyms]");
         for (frames, is_of_engine) in [
             (&[copy, step, engine, session][..], true),
             (&[fault, step], true),
+            (&[call, read, step], true),
+            (&[call, read, session], false),
             (&[copy, encoder, engine], false),
             (&[session], false),
             (&[fault], false),
