@@ -12,8 +12,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use hdrhistogram::Histogram;
 use lab::cpu;
@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::COMMAND;
 use crate::experiment::{Plan, progress};
+use crate::perf::{self, Frame, Sample};
 use crate::table::{or_dash, time};
 
 use designs::{AFTER, BEFORE, Design};
@@ -33,6 +34,8 @@ const BACKENDS: usize = 16;
 const HOLD: Duration = Duration::from_millis(1);
 /// Time without an operation after which a design counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Window in which samples are taken.
+const SAMPLED: Duration = Duration::from_secs(2);
 /// Bounds of the latencies that are kept, in nanoseconds. They are kept to 1 %.
 const LATENCIES: (u64, u64) = (10_000, 60_000_000_000);
 
@@ -79,6 +82,19 @@ struct Lane {
     name: &'static str,
     /// A value for each round.
     windows: Vec<Window>,
+    /// Of one more window, which is longer. `None`: `perf` is missing or not allowed.
+    locks: Option<Locks>,
+}
+
+/// Samples of CPUs that ran this process, and those in locks.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Locks {
+    samples: usize,
+    /// In functions of locks and condition variables, which are those for waiting and waking: a lock that
+    /// is free is taken by code that is inlined.
+    functions: usize,
+    /// In the kernel, below a call of futex.
+    futex: usize,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -121,7 +137,8 @@ pub fn run(plan: &Plan, json: &Path, out: &mut impl Write) -> Result<(), Box<dyn
 
 fn measure(plan: &Plan, cell: Cell) -> Result<Measured, Box<dyn Error>> {
     let designs = designs::all(BACKENDS, cell.capacity)?;
-    let lane = |design: &Arc<dyn Design>| Lane { name: design.name(), windows: Vec::new() };
+    let lane =
+        |design: &Arc<dyn Design>| Lane { name: design.name(), windows: Vec::new(), locks: None };
     let mut lanes: Vec<_> = designs.iter().map(lane).collect();
     let mut random = fastrand::Rng::with_seed(1);
     let bar = progress(plan.cycles * lanes.len());
@@ -136,6 +153,10 @@ fn measure(plan: &Plan, cell: Cell) -> Result<Measured, Box<dyn Error>> {
         }
     }
     bar.finish_and_clear();
+    for (lane, design) in lanes.iter_mut().zip(&designs) {
+        let measured = || window(design, cell.threads, SAMPLED).map(drop);
+        lane.locks = perf::samples(process::id(), measured)?.map(|samples| Locks::of(&samples));
+    }
     Ok(Measured { published: cell, designs: lanes })
 }
 
@@ -202,6 +223,23 @@ fn latencies() -> Result<Histogram<u64>, hdrhistogram::CreationError> {
     Histogram::new_with_bounds(LATENCIES.0, LATENCIES.1, 2)
 }
 
+impl Locks {
+    fn of(samples: &[Sample]) -> Self {
+        let count = |is: &dyn Fn(&Sample) -> bool| samples.iter().filter(|one| is(one)).count();
+        let is_futex =
+            |frame: &Frame| frame.object.starts_with('[') && frame.symbol.contains("futex");
+        Self {
+            samples: samples.len(),
+            functions: count(&|sample| sample.frames[0].symbol.contains("std::sys::sync::")),
+            futex: count(&|sample| sample.frames.iter().any(is_futex)),
+        }
+    }
+
+    fn percent(&self, count: usize) -> String {
+        format!("{:.1} %", count as f64 / self.samples.max(1) as f64 * 100.0)
+    }
+}
+
 impl Measured {
     fn median(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<f64> {
         let windows = self.designs[lane].windows.iter();
@@ -237,6 +275,8 @@ fn print(
         "p99, ratio",
         "CPU/operation",
         "CPU, ratio",
+        "in locks",
+        "in futex",
     ]);
     for measured in &outcome.cells {
         let Cell { threads, capacity, operations, p99_ratio } = measured.published;
@@ -256,6 +296,8 @@ fn print(
                 measured.ratio(place, Window::p99),
                 measured.median(place, Window::cpu).map(time),
                 measured.ratio(place, Window::cpu),
+                lane.locks.map(|locks| locks.percent(locks.functions)),
+                lane.locks.map(|locks| locks.percent(locks.futex)),
             ];
             table.add_row(row.map(or_dash));
         }
@@ -264,8 +306,9 @@ fn print(
     writeln!(
         out,
         "\nMedians of {rounds} rounds of {} ms windows; ratios of each round to the pool before the \
-         change, with the interval that holds the true median with at least 95 % confidence.\nOther work \
-         took {others:.2} of {} CPUs meanwhile.\n",
+         change, with the interval that holds the true median with at least 95 % confidence. \
+         *In locks* and *in futex* are shares of the samples of one more window of 2 s: functions of locks outside \
+         of the kernel, and all that the kernel does for futexes.\nOther work took {others:.2} of {} CPUs meanwhile.\n",
         outcome.window_millis, outcome.environment.cpus
     )?;
     Ok(())
@@ -293,5 +336,25 @@ impl Cell {
         p99_ratio: Option<f64>,
     ) -> Self {
         Self { threads, capacity, operations, p99_ratio }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_in_locks_are_counted_by_their_functions() {
+        let frame = |&(symbol, object): &(&str, &str)| Frame {
+            symbol: symbol.to_owned(),
+            object: object.to_owned(),
+        };
+        let lock = ("std::sys::sync::mutex::futex::Mutex::lock_contended", "/tmp/compare");
+        let (wait, sleep) =
+            (("futex_wait", "[kernel.kallsyms]"), ("do_nanosleep", "[kernel.kallsyms]"));
+        let stacks = [&[lock][..], &[wait, lock], &[sleep], &[("run", "/tmp/compare"), lock]];
+        let samples = stacks.map(|frames| Sample { frames: frames.iter().map(frame).collect() });
+        let Locks { samples, functions, futex } = Locks::of(&samples);
+        assert_eq!((samples, functions, futex), (4, 1, 1));
     }
 }
