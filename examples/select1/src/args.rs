@@ -101,24 +101,28 @@ pub(crate) struct Load {
 /// # Errors
 /// The text is not `NAME:PASSWORD` or `NAME@SCHEMA,…:PASSWORD`.
 fn account(text: &str) -> Result<AccountOptions, String> {
-    let Some((account, password)) = text.split_once(':') else {
-        return Err("an account is NAME:PASSWORD or NAME@SCHEMA,…:PASSWORD".to_owned());
-    };
+    let error = || "an account is NAME:PASSWORD or NAME@SCHEMA,…:PASSWORD".to_owned();
+    let (account, password) = text.split_once(':').ok_or_else(error)?;
     let (user, schemas) = match account.split_once('@') {
         Some((user, names)) => (user, names.split(',').map(str::to_owned).collect()),
         None => (account, Vec::new()),
     };
+    if user.is_empty() || schemas.iter().any(String::is_empty) {
+        return Err(error());
+    }
     Ok(AccountOptions { user: user.to_owned(), password: password.to_owned(), schemas })
 }
 
 /// # Errors
-/// The text is not `NAME=FILE`.
+/// The text is not `NAME=FILE`, or no account could name the schema.
 fn schema(text: &str) -> Result<Schema, String> {
     match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+        Some((name, path))
+            if !name.is_empty() && !path.is_empty() && !name.contains([',', ':']) =>
+        {
             Ok(Schema { name: name.to_owned(), path: path.into() })
         }
-        _ => Err("a schema is NAME=FILE".to_owned()),
+        _ => Err("a schema is NAME=FILE, without , and : in its name".to_owned()),
     }
 }
 
@@ -159,7 +163,10 @@ pub(crate) mod tests {
             ("select1 serve --listen a:1 --user u", ["--password", "required"]),
             ("select1 serve --rows -1", ["-1", "unexpected"]),
             ("select1 serve --add-account app", ["--add-account", "NAME:PASSWORD"]),
+            ("select1 serve --add-account :a", ["--add-account", "NAME:PASSWORD"]),
+            ("select1 serve --add-account a@:b", ["--add-account", "NAME:PASSWORD"]),
             ("select1 serve --add-schema stock", ["--add-schema", "NAME=FILE"]),
+            ("select1 serve --add-schema a,b=c", ["--add-schema", "NAME=FILE"]),
         ] {
             let error = parse(line).expect_err(line);
             assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");

@@ -1,14 +1,17 @@
-//! [`Database`]: a file of SQLite under the name that clients know, and who may use it.
+//! [`Database`]: a file of SQLite under the name that clients know. [`User`]: an account and the
+//! databases that it may use.
 
-use std::fmt;
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, fs};
 
 use epoll_group::codec::auth::StoredPassword;
 use epoll_group::session::SessionError;
 
 use crate::node::dialect::Cache;
-use crate::node::errors::{denied_database, unknown_database};
+use crate::node::errors::{denied_database, of_sqlite, unknown_database};
 use crate::node::pool::Pool;
 use crate::node::write_lock::WriteLock;
 
@@ -16,6 +19,8 @@ use crate::node::write_lock::WriteLock;
 pub struct Database {
     /// Name for clients.
     pub schema: Arc<str>,
+    /// Device and number of the file. Two databases in one would not know of each other's writers.
+    pub file: (u64, u64),
     pub pool: Arc<Pool>,
     pub writing: Arc<WriteLock>,
     /// Statements depend on the name, because it may stand in front of those of tables.
@@ -46,13 +51,26 @@ pub struct User {
 }
 
 impl Database {
-    pub fn open(schema: &Schema) -> rusqlite::Result<Self> {
+    /// # Errors
+    /// SQLite cannot open the file, or the path names none, as `:memory:` does.
+    pub fn open(schema: &Schema) -> Result<Self, String> {
+        let Schema { name, path } = schema;
+        let of_schema = |error: &dyn fmt::Display| format!("schema {name}: {error}");
+        let pool = Pool::open(path.clone()).map_err(|error| of_schema(&error))?;
+        let file = fs::metadata(path)
+            .map_err(|error| of_schema(&format_args!("{}: {error}", path.display())))?;
         Ok(Self {
-            schema: schema.name.as_str().into(),
-            pool: Pool::open(schema.path.clone())?,
+            schema: name.as_str().into(),
+            file: (file.dev(), file.ino()),
+            pool,
             writing: Arc::default(),
             statements: Cache::new(),
         })
+    }
+
+    /// Returns SQLite's error for the client.
+    pub fn error(&self, error: &rusqlite::Error) -> SessionError {
+        of_sqlite(error, &self.schema)
     }
 
     fn is(&self, name: &[u8]) -> bool {
@@ -69,10 +87,11 @@ impl User {
             let found = all.iter().find(|database| database.is(name.as_bytes()));
             found.cloned().ok_or_else(|| format!("account {user}: unknown schema {name}"))
         };
-        let databases = match &schemas[..] {
+        let databases: Vec<Arc<Database>> = match &schemas[..] {
             [] => all.to_vec(),
             names => names.iter().map(find).collect::<Result<_, _>>()?,
         };
+        once(&format!("account {user}: schema"), databases.iter().map(|one| &*one.schema))?;
         if databases.is_empty() {
             return Err("there is no schema".to_owned());
         }
@@ -100,6 +119,14 @@ impl User {
             false => unknown_database(&text),
         })
     }
+}
+
+/// # Errors
+/// A name stands there twice.
+pub fn once(what: &str, mut names: impl Iterator<Item = impl AsRef<str>>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    let again = names.find(|name| !seen.insert(name.as_ref().to_ascii_lowercase()));
+    again.map_or(Ok(()), |name| Err(format!("{what} {} is named twice", name.as_ref())))
 }
 
 impl fmt::Debug for Database {

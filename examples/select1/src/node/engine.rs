@@ -1,6 +1,6 @@
 //! [`Engine`]: the service. It runs the statements of sessions on SQLite.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use epoll_group::session::{
 };
 
 use crate::node::branches::Branches;
-use crate::node::database::{AccountOptions, Database, Schema, User};
+use crate::node::database::{AccountOptions, Database, Schema, User, once};
 use crate::node::errors::{not_utf8, unsupported};
 use crate::node::operator::Operator;
 use crate::node::pool::Lent;
@@ -60,20 +60,25 @@ impl Engine {
     /// A file that SQLite cannot open; an account or a schema that is named twice; an account of an
     /// unknown schema.
     pub fn open(options: &Options, handle: Handle) -> Result<Self, Box<dyn Error>> {
-        let names = options.schemas.iter().map(|schema| schema.name.to_ascii_lowercase());
-        once("schema", names)?;
-        once("account", options.accounts.iter().map(|account| account.user.clone()))?;
-        let databases = options.schemas.iter().map(|schema| {
-            let opened = Database::open(schema).map(Arc::new);
-            opened.map_err(|error| format!("schema {}: {error}", schema.name))
-        });
-        let databases = databases.collect::<Result<Vec<_>, _>>()?;
-        let users = options.accounts.iter().map(|account| {
-            let user = User::new(account, &databases)?;
-            Ok((account.user.clone().into_bytes(), Arc::new(user)))
-        });
+        once("schema", options.schemas.iter().map(|schema| &*schema.name))?;
+        let mut databases: Vec<Arc<Database>> = Vec::new();
+        for schema in &options.schemas {
+            let database = Database::open(schema)?;
+            if let Some(other) = databases.iter().find(|other| other.file == database.file) {
+                let (one, two) = (&other.schema, &database.schema);
+                return Err(format!("schemas {one} and {two} are one file").into());
+            }
+            databases.push(Arc::new(database));
+        }
+        let mut users = HashMap::new();
+        for account in &options.accounts {
+            let user = Arc::new(User::new(account, &databases)?);
+            if users.insert(account.user.clone().into_bytes(), user).is_some() {
+                return Err(format!("account {} is named twice", account.user).into());
+            }
+        }
         Ok(Self {
-            users: users.collect::<Result<_, String>>()?,
+            users,
             databases,
             branches: Branches::default(),
             sources: Arc::default(),
@@ -97,8 +102,9 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         if let Some(schema) = sql.schema() {
-            self.change_schema(session, schema).map_err(|error| {
-                SessionError::fatal(error.code(), error.state(), error.message())
+            self.change_schema(session, schema).map_err(|error| match error.code() {
+                1044 | 1049 => SessionError::fatal(error.code(), error.state(), error.message()),
+                _ => error,
             })?;
         }
         let text = std::str::from_utf8(sql.text()).map_err(|_| not_utf8())?;
@@ -238,15 +244,6 @@ impl Service for Engine {
         let last = self.last_timestamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         Ok(first(last.unwrap_or_else(|last| last)))
     }
-}
-
-/// # Errors
-/// A name stands there twice.
-fn once(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
-    let mut seen = HashSet::new();
-    let mut names = names;
-    let again = names.find(|name| !seen.insert(name.clone()));
-    again.map_or(Ok(()), |name| Err(format!("{what} {name} is named twice")))
 }
 
 /// Bits of the counter below the milliseconds of a timestamp.

@@ -56,13 +56,9 @@ pub fn unknown_branch() -> SessionError {
     SessionError::new(1397, b"XAE04", "XAER_NOTA: Unknown XID")
 }
 
-pub fn invalid_branch() -> SessionError {
-    SessionError::new(
-        1398,
-        b"XAE05",
-        "XAER_INVAL: Invalid arguments (or unsupported command): a part of an XID has at most 64 \
-         bytes, and a prepared branch is not committed in one phase",
-    )
+pub fn invalid_branch(why: &str) -> SessionError {
+    let text = format!("XAER_INVAL: Invalid arguments (or unsupported command): {why}");
+    SessionError::new(1398, b"XAE05", text)
 }
 
 /// The branch of the session, or its lack, does not allow the statement.
@@ -78,7 +74,8 @@ pub fn outside_of_branch() -> SessionError {
 }
 
 pub fn too_many_branches(most: usize) -> SessionError {
-    let text = format!("XAER_RMERR: {most} branches are prepared already, which is the most");
+    let text =
+        format!("XAER_RMERR: {most} branches of this account are prepared, which is the most");
     SessionError::new(1401, b"XAE03", text)
 }
 

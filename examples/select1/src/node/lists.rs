@@ -32,7 +32,11 @@ impl Engine {
             }
             Show::Status(filter) => {
                 let mut all = self.operator.status();
-                let ours = [("Connections_lent", self.lent()), ("Sources", self.sources.number())];
+                let ours = [
+                    ("Connections_lent", self.lent()),
+                    ("Sources", self.sources.number()),
+                    ("Branches_prepared", self.branches.number()),
+                ];
                 all.extend(ours.map(|(name, number)| (name.to_owned(), number.to_string())));
                 let all = all.into_iter();
                 let found = all.filter(|(name, _)| filter.accepts(name));

@@ -2,8 +2,8 @@
 //!
 //! `engine.rs` is the service, and the file to read first; `statements.rs` says what it does for each
 //! kind of statement, `run.rs` runs one in SQLite, `rest.rs` gives its rows, `transactions.rs` lends
-//! connections. `dialect.rs`
-//! reads MySQL's SQL, `columns.rs` describes results as MySQL does.
+//! connections, `branches.rs` keeps what is prepared. `dialect.rs` reads MySQL's SQL, `columns.rs`
+//! describes results as MySQL does.
 //!
 //! [`Node`] is a server with it in this process.
 
@@ -15,7 +15,6 @@ mod database;
 mod dialect;
 mod engine;
 mod errors;
-
 mod functions;
 mod hint;
 mod interrupt;

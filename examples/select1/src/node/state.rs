@@ -9,7 +9,6 @@ use rusqlite::types::Value;
 
 use crate::node::database::{Database, User};
 use crate::node::dialect::Xid;
-use crate::node::errors::of_sqlite;
 use crate::node::functions::Facts;
 use crate::node::interrupt::Interrupt;
 use crate::node::pool::Home;
@@ -32,7 +31,7 @@ pub struct EngineSession {
     /// Warnings of the last statement.
     pub warnings: Vec<Warning>,
     /// Counts the session, unless it is that of one statement.
-    _counted: Option<Arc<()>>,
+    counted: Option<Arc<()>>,
 }
 
 /// A note or warning of a statement.
@@ -95,7 +94,7 @@ impl EngineSession {
             next_isolation: None,
             next_read_only: None,
             warnings: Vec::new(),
-            _counted: counted,
+            counted,
         }
     }
 
@@ -110,9 +109,9 @@ impl EngineSession {
         self.database = database;
     }
 
-    /// Returns SQLite's error for the client.
-    pub fn sqlite(&self, error: &rusqlite::Error) -> SessionError {
-        of_sqlite(error, &self.database.schema)
+    /// True if the session ends with its only statement.
+    pub fn is_of_one_statement(&self) -> bool {
+        self.counted.is_none()
     }
 
     /// Notes how the last request has ended, if a source gave its rows.
@@ -128,11 +127,24 @@ impl EngineSession {
 
     /// Notes that SQLite has rolled the transaction back, which it does when a change is interrupted.
     pub fn look_at_transaction(&mut self) {
-        let Some(transaction) = &mut self.transaction else { return };
+        let Some(transaction) = &self.transaction else { return };
         if transaction.db.with(|db| db.is_autocommit()) == Some(true) {
-            let xa = transaction.xa.take();
-            *transaction = Transaction { lost: true, xa, ..Transaction::default() };
+            self.lose();
         }
+    }
+
+    /// Ends a transaction that can only be rolled back. A branch stays until its client ends it.
+    pub fn lose_transaction(&mut self) {
+        match &self.transaction {
+            Some(Transaction { xa: Some(_), .. }) => self.lose(),
+            _ => self.transaction = None,
+        }
+    }
+
+    /// Leaves a transaction that refuses all but its end.
+    fn lose(&mut self) {
+        let xa = self.transaction.take().and_then(|transaction| transaction.xa);
+        self.transaction = Some(Transaction { lost: true, xa, ..Transaction::default() });
     }
 
     /// Tells the client, and keeps it for `show warnings`.

@@ -13,8 +13,7 @@ use epoll_group::session::SessionError;
 use crate::node::dialect::Access;
 use crate::node::engine::Engine;
 use crate::node::errors::{
-    lost_transaction, no_savepoint, of_sqlite, read_only_transaction, unsupported,
-    wrong_branch_state,
+    lost_transaction, no_savepoint, read_only_transaction, unsupported, wrong_branch_state,
 };
 use crate::node::pool::Lent;
 use crate::node::state::{EngineSession, Transaction};
@@ -88,8 +87,9 @@ impl Engine {
         let db = self.own(session, "begin immediate")?;
         let done = code(session, db);
         if done.as_ref().is_err_and(|error| error.code() == 1213) {
-            // Nothing but its end can help, as the client knows by the number of the error.
-            session.transaction = None;
+            // Nothing but its end can help, as the client knows by the number of the error. A branch
+            // ends by its own statements.
+            session.lose_transaction();
         }
         done
     }
@@ -105,8 +105,8 @@ impl Engine {
             .writing
             .acquire(session.interrupt(), self.lock_wait_timeout(session))?;
         let db = self.borrow(session)?;
-        let schema = Arc::clone(&session.database.schema);
-        let sqlite = |error| of_sqlite(&error, &schema);
+        let database = Arc::clone(&session.database);
+        let sqlite = |error| database.error(&error);
         db.execute_batch("begin immediate").map_err(sqlite)?;
         let done = code(session, &db);
         let end = if done.is_ok() { "commit" } else { "rollback" };
@@ -118,8 +118,8 @@ impl Engine {
 
     /// The transaction's connection, which is opened by `begin` if it is not. It goes back by itself.
     fn own(&self, session: &EngineSession, begin: &str) -> Result<Lent, SessionError> {
-        let schema = Arc::clone(&session.database.schema);
-        let sqlite = |error| of_sqlite(&error, &schema);
+        let database = Arc::clone(&session.database);
+        let sqlite = |error| database.error(&error);
         let Some(transaction) = &session.transaction else { return Err(wrong_branch_state()) };
         let mut db = match transaction.db.take() {
             Some(db) => db,
@@ -167,7 +167,7 @@ impl Engine {
         if access.snapshot {
             self.own(session, "begin")?
                 .query_row("select count(*) from sqlite_master", [], |_| Ok(()))
-                .map_err(|error| session.sqlite(&error))?;
+                .map_err(|error| session.database.error(&error))?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Engine {
             return Err(lost_transaction());
         }
         let Some(db) = transaction.db.take() else { return Ok(()) };
-        let ended = db.execute_batch(how).map_err(|error| session.sqlite(&error));
+        let ended = db.execute_batch(how).map_err(|error| session.database.error(&error));
         // First the connection and then the turn: see `writing`.
         drop(db);
         drop(transaction);
@@ -202,12 +202,12 @@ impl Engine {
     ) -> Result<(), SessionError> {
         self.begin_if_needed(session)?;
         // Outside of a transaction it ends with the statement that sets it.
-        let schema = Arc::clone(&session.database.schema);
+        let database = Arc::clone(&session.database);
         let Some(transaction) = &mut session.transaction else { return Ok(()) };
         transaction.savepoints_set += 1;
         let own = format!("s{}", transaction.savepoints_set);
         let set = transaction.db.with(|db| db.execute_batch(&format!("savepoint {own}")));
-        set.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &schema))?;
+        set.unwrap_or(Ok(())).map_err(|error| database.error(&error))?;
         // One of the same name is forgotten; in SQLite it stays below, which does no harm.
         transaction.savepoints.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         transaction.savepoints.push((name.to_owned(), own));
@@ -241,11 +241,11 @@ impl Engine {
         name: &str,
         verb: &str,
     ) -> Result<(&'s mut Transaction, usize), SessionError> {
-        let schema = Arc::clone(&session.database.schema);
+        let database = Arc::clone(&session.database);
         let (transaction, at) = find_savepoint(session, name)?;
         let own = &transaction.savepoints[at].1;
         let done = transaction.db.with(|db| db.execute_batch(&format!("{verb} {own}")));
-        done.unwrap_or(Ok(())).map_err(|error| of_sqlite(&error, &schema))?;
+        done.unwrap_or(Ok(())).map_err(|error| database.error(&error))?;
         Ok((transaction, at))
     }
 }

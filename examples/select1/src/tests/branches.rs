@@ -1,7 +1,7 @@
 //! Branches of distributed transactions.
 
 use super::{Server, change, failure, rows, text};
-use lab::xrpc::request;
+use lab::xrpc::{AUTO, request};
 
 const K: &str = "select k from sbtest1 where id = 1";
 
@@ -64,8 +64,9 @@ fn one_name_has_many_spellings() {
     run(&mut client, &["xa begin 0x10A,'b',7", "xa end 0x010a,0x62,7", "xa prepare x'010a','b',7"]);
     assert_eq!(rows(&mut client, "xa recover convert xid"), "7|2|1|0x010A62;");
     change(&mut client, "xa commit 0x10a,'b',7");
-    for wrong in ["xa start", "xa start 1", "xa start 'a','b','c'", "xa start 'a','b',-1"] {
-        assert_eq!(failure(&mut client, wrong).code, 1064, "{wrong}");
+    for wrong in ["", "1", "'a','b','c'", "'a','b',-1", "x'éa'", "0xaéb", "x'+1'", "x'1 '"] {
+        let wrong = format!("xa start {wrong}");
+        assert_eq!(failure(&mut client, &wrong).code, 1064, "{wrong}");
     }
     let long = format!("xa start 'a','{}'", "b".repeat(65));
     assert_eq!(failure(&mut client, &long).code, 1398);
@@ -104,6 +105,46 @@ fn steps_out_of_order_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn a_branch_in_a_deadlock_can_only_be_rolled_back() {
+    let server = Server::start();
+    let [mut client, mut other] = [(); 2].map(|()| server.client());
+    change(&mut client, "set session transaction isolation level repeatable read");
+    change(&mut client, "xa start 'a'");
+    let before = rows(&mut client, K);
+    change(&mut other, "update sbtest1 set k = -1 where id = 2");
+    assert_eq!(failure(&mut client, "update sbtest1 set k = -2 where id = 1").code, 1213);
+    let lost = failure(&mut client, "update sbtest1 set k = -3 where id = 1");
+    assert_eq!(rows(&mut other, K), before, "{lost:?}");
+    change(&mut client, "xa end 'a'");
+    assert_eq!(failure(&mut client, "xa prepare 'a'").code, lost.code);
+    change(&mut client, "xa rollback 'a'");
+    change(&mut client, "update sbtest1 set k = -4 where id = 1");
+    assert_eq!(rows(&mut other, K), "-4;");
+}
+
+#[test]
+fn a_prepared_branch_that_has_changed_nothing_keeps_no_connection() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "set session transaction isolation level repeatable read");
+    let status = "show status where variable_name in ('Connections_lent', 'Branches_prepared')";
+    run(&mut client, &["xa start 'a'"]);
+    rows(&mut client, K);
+    assert_eq!(rows(&mut client, status), "Connections_lent|1;Branches_prepared|0;");
+    run(&mut client, &["xa end 'a'", "xa prepare 'a'"]);
+    assert_eq!(rows(&mut client, status), "Connections_lent|0;Branches_prepared|1;");
+    change(&mut client, "xa commit 'a'");
+    assert_eq!(rows(&mut client, status), "Connections_lent|0;Branches_prepared|0;");
+}
+
+#[test]
+fn a_statement_without_a_session_begins_no_branch() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_eq!(client.run(AUTO, request::update("xa start 'a'")).failure().code, 1235);
+}
+
+#[test]
 fn prepared_branches_are_limited() {
     let server = Server::start();
     let mut client = server.client();
@@ -115,7 +156,7 @@ fn prepared_branches_are_limited() {
     }
     let error = failure(&mut client, "xa prepare '64'");
     assert_eq!(error.code, 1401);
-    assert!(error.text.contains("64 branches are prepared already"), "{}", error.text);
+    assert!(error.text.contains("64 branches of this account are prepared"), "{}", error.text);
     run(&mut client, &["xa rollback '64'", "xa commit '7'", "xa start '64'", "xa end '64'"]);
     change(&mut client, "xa prepare '64'");
 }

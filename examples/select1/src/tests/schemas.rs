@@ -1,11 +1,12 @@
 //! Several accounts and several databases.
 
+use epoll_group::Config;
 use epoll_group::codec::proto::sql::StmtExecute;
 use lab::xrpc::{AUTO, Client, request};
-use select1::node::AccountOptions;
+use select1::node::{AccountOptions, Engine, Options, Schema};
 
 use super::plans::row_of;
-use super::{Server, change, failure, rows};
+use super::{Server, change, failure, rows, runtime};
 
 fn account(user: &str, schemas: &[&str]) -> AccountOptions {
     let schemas = schemas.iter().map(|&name| name.to_owned()).collect();
@@ -96,6 +97,57 @@ fn databases_have_writers_of_their_own() {
 }
 
 #[test]
+fn an_account_sees_and_ends_no_branch_of_others() {
+    let server = server();
+    let [mut orders, mut root] = ["orders", "root"].map(|user| client(&server, user));
+    for step in ["xa start 'a'", "update sbtest1 set k = -7 where id = 1", "xa end 'a'"] {
+        change(&mut orders, step);
+    }
+    change(&mut orders, "xa prepare 'a'");
+    assert_eq!(rows(&mut root, "xa recover"), "");
+    for end in ["xa commit 'a'", "xa rollback 'a'"] {
+        assert_eq!(failure(&mut root, end).code, 1397);
+    }
+    // Names belong to accounts, too.
+    for step in ["xa start 'a'", "xa end 'a'", "xa prepare 'a'", "xa rollback 'a'"] {
+        change(&mut root, step);
+    }
+    change(&mut orders, "xa commit 'a'");
+    assert_eq!(rows(&mut root, "select k from sbtest1 where id = 1"), "-7;");
+}
+
+#[test]
+fn accounts_and_schemas_that_make_no_sense_are_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let schema = |name: &str, file: &str| {
+        let path = if file == ":memory:" { file.into() } else { folder.path().join(file) };
+        Schema { name: name.to_owned(), path }
+    };
+    std::os::unix::fs::symlink(folder.path().join("a.db"), folder.path().join("link.db"))
+        .expect("a link");
+    let runtime = runtime(Config::default());
+    for (accounts, schemas, text) in [
+        (vec![account("u", &[])], vec![("a", "a.db"), ("A", "b.db")], "schema A is named twice"),
+        (vec![account("u", &[]); 2], vec![("a", "a.db")], "account u is named twice"),
+        (vec![account("u", &["b"])], vec![("a", "a.db")], "account u: unknown schema b"),
+        (
+            vec![account("u", &["a", "A"])],
+            vec![("a", "a.db")],
+            "account u: schema a is named twice",
+        ),
+        (vec![account("u", &[])], vec![("a", "a.db"), ("b", "link.db")], "a and b are one file"),
+        (vec![account("u", &[])], vec![("a", ":memory:")], "schema a: :memory:"),
+        (vec![account("u", &[])], vec![("a", "none/a.db")], "schema a: "),
+        (vec![account("u", &[])], vec![], "there is no schema"),
+    ] {
+        let schemas = schemas.iter().map(|(name, file)| schema(name, file)).collect();
+        let error = Engine::open(&Options { accounts, schemas }, runtime.handle());
+        let error = error.expect_err(text).to_string();
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
 fn a_transaction_stays_in_its_database() {
     let server = server();
     let mut client = client(&server, "root");
@@ -103,6 +155,9 @@ fn a_transaction_stays_in_its_database() {
     change(&mut client, "update sbtest1 set k = -9 where id = 1");
     assert_eq!(failure(&mut client, "use stock").code, 1235);
     change(&mut client, "use orders");
+    // The session and its transaction go on, as after `use`.
+    let refused = client.run(2, in_schema("select 1", "stock")).failure();
+    assert_eq!((refused.code, refused.fatal), (1235, false));
     let plan = row_of("stock", "item", 1);
     assert_eq!(client.run_plan(2, plan).failure().code, 1235);
     change(&mut client, "commit");

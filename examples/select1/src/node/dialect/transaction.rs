@@ -114,7 +114,7 @@ fn xa(cursor: &mut Cursor<'_, '_>) -> Result<Option<Xa>, SessionError> {
     }
     let Some(xid) = xid(cursor) else { return Ok(None) };
     if xid.transaction.len().max(xid.branch.len()) > LONGEST_PART {
-        return Err(invalid_branch());
+        return Err(invalid_branch("a part of an XID has at most 64 bytes"));
     }
     Ok(Some(match step {
         "start" | "begin" => Xa::Start(xid),
@@ -143,12 +143,11 @@ fn part(cursor: &mut Cursor<'_, '_>) -> Option<Vec<u8>> {
         return Some(text.into_bytes());
     }
     let digits = hex_digits(cursor.kind(Kind::Number)?.text)?;
-    // An odd number of digits has a zero in front.
-    let pair = |at: usize| u8::from_str_radix(&digits[at.saturating_sub(2)..at], 16).ok();
-    let ends = (0..digits.len()).map(|from| digits.len() - from).step_by(2);
-    let mut bytes: Vec<_> = ends.map(pair).collect::<Option<_>>()?;
-    bytes.reverse();
-    Some(bytes)
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let digits: Vec<u8> = digits.as_bytes().iter().map(digit).collect::<Option<_>>()?;
+    // From the end, because an odd number of digits has a zero in front.
+    let pairs = digits.rchunks(2);
+    Some(pairs.rev().map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
 }
 
 fn format(cursor: &mut Cursor<'_, '_>) -> Option<u32> {

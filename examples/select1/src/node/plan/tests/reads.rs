@@ -224,7 +224,8 @@ fn a_long_scan_that_finds_nothing_can_be_cancelled() {
         insert into t select x from n";
     connection(&db).execute(insert, []).expect("rows");
     let never = epoll_group::codec::proto::plan::Expr::literal(Scalar::bool(false));
-    let schema = Schema { name: "d".to_owned(), path: ":memory:".into() };
+    let folder = tempfile::tempdir().expect("a folder");
+    let schema = Schema { name: "d".to_owned(), path: folder.path().join("d.db") };
     let database = Database::open(&schema).map(Arc::new).expect("it opens");
     let account = AccountOptions { user: "u".to_owned(), ..AccountOptions::default() };
     let user = User::new(&account, &[database]).map(Arc::new).expect("a user");
