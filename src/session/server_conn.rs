@@ -228,6 +228,7 @@ impl ServerConn {
     /// Leaves the runnable work to other workers.
     pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {
+            self.conn.group().count(Counter::SessionRunsQueued, 1);
             self.conn.group().push_work(next);
         }
     }

@@ -99,8 +99,8 @@ named! {
     SessionsRefusedLimit "sessions_refused_limit"
         "sessions refused: max_sessions, max_sessions_per_connection or a limit of the account reached",
     SessionRunsInline "session_runs_inline"
-        "runs of sessions in place, together with others of their connection",
-    SessionRunsQueued "session_runs_queued" "runs of sessions that were queued, as they may be slow",
+        "runs of sessions by the worker that found them runnable",
+    SessionRunsQueued "session_runs_queued" "runs of sessions left to a queue by that worker",
     RequestsExecuted "requests_executed" "requests that the service executed",
     RequestsCancelled "requests_cancelled" "requests cancelled by a kill",
     RequestsExpired "requests_expired" "requests cancelled after request_timeout",

@@ -120,7 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// More than two sockets and the loop hold, so that both sides have a backlog at times.
+    /// More than sockets and the loop hold. The other side begins to read when a socket is full, so there is a
+    /// backlog.
     const BYTES: usize = 32 << 20;
 
     #[test]
@@ -130,10 +131,17 @@ mod tests {
         let mut client = TcpStream::connect(at).unwrap();
         let (mut server, _) = behind.accept().unwrap();
         let sent: Vec<u8> = (0..BYTES).map(|n| (n >> 9) as u8).collect();
+        client.set_nonblocking(true).unwrap();
+        let mut first = 0;
+        while let Ok(count) = client.write(&sent[first..]) {
+            first += count;
+        }
+        assert!(first < BYTES, "nothing has held the writer up");
+        client.set_nonblocking(false).unwrap();
         thread::scope(|scope| {
             let mut writer = client.try_clone().unwrap();
             let sent = &sent;
-            scope.spawn(move || writer.write_all(sent).unwrap());
+            scope.spawn(move || writer.write_all(&sent[first..]).unwrap());
             let mut echo = server.try_clone().unwrap();
             scope.spawn(move || {
                 let mut all = vec![0; BYTES];

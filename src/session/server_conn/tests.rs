@@ -305,6 +305,9 @@ fn sessions_of_a_connection_that_brings_much_run_behind_others() {
         runtime.run(0, None);
     }
     assert_eq!(*lock(&ran), [3, 2]);
+    let stats = runtime.handle().stats();
+    assert_eq!(stats.get(Counter::SessionRunsInline), 0);
+    assert_eq!(stats.get(Counter::SessionRunsQueued), 2);
 }
 
 #[test]
