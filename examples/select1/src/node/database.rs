@@ -15,7 +15,7 @@ use crate::node::errors::{denied_database, of_sqlite, unknown_database};
 use crate::node::pool::Pool;
 use crate::node::write_lock::WriteLock;
 
-/// What the sessions in one database share.
+/// A database, shared by its sessions.
 pub struct Database {
     /// Name for clients.
     pub schema: Arc<str>,

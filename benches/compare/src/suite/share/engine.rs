@@ -15,7 +15,7 @@ use crate::perf::Sample;
 use crate::server::{Server, SqlServer};
 use crate::suite::select1::CONNECTIONS;
 
-/// What the suite adds to its section.
+/// Part of the suite's section.
 pub struct Found {
     pub blocks: Vec<String>,
     pub files: Vec<(String, Vec<u8>)>,
