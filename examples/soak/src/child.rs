@@ -132,7 +132,7 @@ pub(crate) fn serve(role: &Role) -> Result<(), Box<dyn Error>> {
             (Some("set"), Some(name), Some(value)) => set(&handle, name, value)?,
             (Some("trim"), None, None) => {
                 if let Some(engine) = &engine {
-                    engine.pool.release_memory();
+                    engine.release_memory();
                 }
                 trim();
                 writeln!(out, "allocated_bytes {}", allocated())?;
@@ -146,12 +146,7 @@ pub(crate) fn serve(role: &Role) -> Result<(), Box<dyn Error>> {
 }
 
 fn engine_options(path: PathBuf) -> Options {
-    Options {
-        user: USER.to_owned(),
-        password: PASSWORD.to_owned(),
-        path,
-        schema: SCHEMA.to_owned(),
-    }
+    Options::of_one(USER, PASSWORD, SCHEMA, path)
 }
 
 fn proxy(handle: &Handle, nodes: &[String]) -> Result<Proxy, Box<dyn Error>> {

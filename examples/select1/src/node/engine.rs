@@ -145,6 +145,11 @@ impl Engine {
         session.user.database(name, &self.databases).map(Arc::clone)
     }
 
+    /// Idle connections forget what they can make again.
+    pub fn release_memory(&self) {
+        self.databases.iter().for_each(|database| database.pool.release_memory());
+    }
+
     /// The number of connections to files that are lent.
     pub fn lent(&self) -> usize {
         self.databases.iter().map(|database| database.pool.lent()).sum()
