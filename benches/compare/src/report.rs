@@ -34,6 +34,11 @@ const QUICK: &str = "target/compare/quick";
 const RECORD: &str = "benches/record";
 
 impl Section {
+    /// A section without files of its own.
+    pub const fn new(title: &'static str, blocks: Vec<String>, raw: Value) -> Self {
+        Self { title, blocks, raw, files: Vec::new() }
+    }
+
     /// Paragraph on the machine: CPUs that neither a server nor the load took, the most of all
     /// experiments.
     pub fn other_work(cpus: impl Iterator<Item = f64>) -> String {

@@ -105,5 +105,5 @@ fn section(
 ) -> Section {
     let mut all = vec![text.into()];
     all.extend(blocks(experiments, columns));
-    Section { title, blocks: all, raw: json!({ "experiments": experiments }), files: Vec::new() }
+    Section::new(title, all, json!({ "experiments": experiments }))
 }

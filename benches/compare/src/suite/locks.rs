@@ -82,7 +82,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     all.extend(blocks(&found, &columns));
     all.push("Latencies, CPU time and switches are those of whole transactions.".to_owned());
     let raw = json!({ "releases": releases, "experiments": found });
-    Ok(Section { title: "Lock waits", blocks: all, raw, files: Vec::new() })
+    Ok(Section::new("Lock waits", all, raw))
 }
 
 /// Connections that take locks and give them back.

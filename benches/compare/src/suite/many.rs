@@ -59,7 +59,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
         ));
     }
     let raw = json!({ "experiments": found, "refused": refused });
-    Ok(Section { title: "Very many connections", blocks: all, raw, files: Vec::new() })
+    Ok(Section::new("Very many connections", all, raw))
 }
 
 /// Servers that do not get enough threads, all of them together, and the number of connections with which

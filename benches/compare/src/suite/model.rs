@@ -80,7 +80,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     }
     blocks.push(ASSUMPTIONS.to_owned());
     let raw = json!({ "costs": costs, "experiments": [one, many], "predictions": predictions });
-    Ok(Section { title: "Model", blocks, raw, files: Vec::new() })
+    Ok(Section::new("Model", blocks, raw))
 }
 
 /// Costs from servers on one CPU. With one connection each request finds its server asleep; the difference

@@ -248,12 +248,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
         ]);
         raw.extend(found.into_iter().map(|(_, measured)| measured));
     }
-    Ok(Section {
-        title: "Published measurements",
-        blocks: all,
-        raw: json!({ "experiments": raw }),
-        files: Vec::new(),
-    })
+    Ok(Section::new("Published measurements", all, json!({ "experiments": raw })))
 }
 
 impl Table {

@@ -79,10 +79,5 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let bytes = many::bytes_each(IDLE + ACTIVE);
     all.extend(blocks(std::slice::from_ref(&idle), &[("bytes/pair", &bytes)]));
     found.push(idle);
-    Ok(Section {
-        title: "Proxies",
-        blocks: all,
-        raw: json!({ "experiments": found }),
-        files: Vec::new(),
-    })
+    Ok(Section::new("Proxies", all, json!({ "experiments": found })))
 }

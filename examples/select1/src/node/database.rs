@@ -12,7 +12,8 @@ use epoll_group::session::SessionError;
 
 use crate::node::dialect::Cache;
 use crate::node::errors::{denied_database, of_sqlite, unknown_database};
-use crate::node::pool::Pool;
+use crate::node::pool::{Lent, Pool};
+use crate::node::state::EngineSession;
 use crate::node::write_lock::WriteLock;
 
 /// A database, shared by its sessions.
@@ -35,7 +36,7 @@ pub struct Schema {
 }
 
 /// An account of the server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AccountOptions {
     pub user: String,
     pub password: String,
@@ -43,7 +44,14 @@ pub struct AccountOptions {
     pub schemas: Vec<String>,
 }
 
-/// A user and the databases that he may use. There is at least one.
+impl AccountOptions {
+    /// An account that may use all databases.
+    pub fn new(user: &str, password: &str) -> Self {
+        Self { user: user.to_owned(), password: password.to_owned(), schemas: Vec::new() }
+    }
+}
+
+/// An account and the databases that it may use. There is at least one.
 pub struct User {
     pub name: String,
     pub password: StoredPassword,
@@ -66,6 +74,13 @@ impl Database {
             writing: Arc::default(),
             statements: Cache::new(),
         })
+    }
+
+    /// Lends a connection that runs for a session.
+    pub fn lend_to(&self, session: &EngineSession) -> Result<Lent, SessionError> {
+        let mut db = self.pool.lend()?;
+        db.run_for(session);
+        Ok(db)
     }
 
     /// Returns SQLite's error for the client.

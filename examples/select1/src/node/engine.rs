@@ -47,9 +47,8 @@ pub struct Options {
 impl Options {
     /// One account with one database, in this file.
     pub fn of_one(user: &str, password: &str, schema: &str, path: PathBuf) -> Self {
-        let (user, password) = (user.to_owned(), password.to_owned());
         Self {
-            accounts: vec![AccountOptions { user, password, schemas: Vec::new() }],
+            accounts: vec![AccountOptions::new(user, password)],
             schemas: vec![Schema { name: schema.to_owned(), path }],
         }
     }
@@ -102,10 +101,10 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         if let Some(schema) = sql.schema() {
-            self.change_schema(session, schema).map_err(|error| match error.code() {
-                1044 | 1049 => SessionError::fatal(error.code(), error.state(), error.message()),
-                _ => error,
+            let database = self.database(session, schema).map_err(|error| {
+                SessionError::fatal(error.code(), error.state(), error.message())
             })?;
+            session.change_database(database)?;
         }
         let text = std::str::from_utf8(sql.text()).map_err(|_| not_utf8())?;
         let text = hint::apply(sql.hint(), text)?;
@@ -116,32 +115,15 @@ impl Engine {
         self.statement(session, &prepared, &arguments, reply)
     }
 
-    /// Lets the following statements run in the database of this name; an empty one changes nothing.
-    pub fn change_schema(
-        &self,
-        session: &mut EngineSession,
-        name: &[u8],
-    ) -> Result<(), SessionError> {
-        if name.is_empty() {
-            return Ok(());
-        }
-        let database = self.database(session, name)?;
-        if Arc::ptr_eq(&database, &session.database) {
-            return Ok(());
-        }
-        if session.transaction.is_some() {
-            return Err(unsupported("USE of another database in a transaction"));
-        }
-        session.change_database(database);
-        Ok(())
-    }
-
-    /// The database of this name, if the session may use it.
+    /// The database of this name, if the session may use it; an empty name is that of its own.
     pub fn database(
         &self,
         session: &EngineSession,
         name: &[u8],
     ) -> Result<Arc<Database>, SessionError> {
+        if name.is_empty() {
+            return Ok(Arc::clone(&session.database));
+        }
         session.user.database(name, &self.databases).map(Arc::clone)
     }
 
@@ -171,13 +153,7 @@ impl Engine {
 
     /// A connection for one statement outside of a transaction.
     pub fn borrow(&self, session: &EngineSession) -> Result<Lent, SessionError> {
-        Self::borrow_from(&session.database, session)
-    }
-
-    pub fn borrow_from(database: &Database, session: &EngineSession) -> Result<Lent, SessionError> {
-        let mut db = database.pool.lend()?;
-        db.run_for(session);
-        Ok(db)
+        session.database.lend_to(session)
     }
 
     /// Returns the time that a session waits for the right to write.

@@ -66,8 +66,7 @@ impl Node {
         schema: &str,
         rows: u32,
     ) -> Result<Self, Box<dyn Error>> {
-        let (user, password) = (user.to_owned(), password.to_owned());
-        let account = AccountOptions { user, password, schemas: Vec::new() };
+        let account = AccountOptions::new(user, password);
         Self::start_with(runtime, vec![account], &[schema], rows)
     }
 

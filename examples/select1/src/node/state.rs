@@ -9,6 +9,7 @@ use rusqlite::types::Value;
 
 use crate::node::database::{Database, User};
 use crate::node::dialect::Xid;
+use crate::node::errors::unsupported;
 use crate::node::functions::Facts;
 use crate::node::interrupt::Interrupt;
 use crate::node::pool::Home;
@@ -103,10 +104,20 @@ impl EngineSession {
     }
 
     /// Runs its statements in this database from now on.
-    pub fn change_database(&mut self, database: Arc<Database>) {
+    ///
+    /// # Errors
+    /// It is in a transaction of another one.
+    pub fn change_database(&mut self, database: Arc<Database>) -> Result<(), SessionError> {
+        if Arc::ptr_eq(&database, &self.database) {
+            return Ok(());
+        }
+        if self.transaction.is_some() {
+            return Err(unsupported("USE of another database in a transaction"));
+        }
         let schema = Arc::clone(&database.schema);
         *self.facts.schema.lock().unwrap_or_else(PoisonError::into_inner) = schema;
         self.database = database;
+        Ok(())
     }
 
     /// True if the session ends with its only statement.

@@ -47,7 +47,10 @@ impl Engine {
             Statement::Sequence { sequence, limit } => write_sequence(*sequence, *limit, reply),
             Statement::Set(settings) => self.set(session, settings, arguments, reply),
             Statement::Show(show) => self.show(session, show, reply),
-            Statement::Use(name) => self.change_schema(session, name.as_bytes()),
+            Statement::Use(name) => {
+                let database = self.database(session, name.as_bytes())?;
+                session.change_database(database)
+            }
             Statement::Begin(access) => self.begin(session, *access),
             Statement::Commit => self.commit(session),
             Statement::Rollback => self.roll_back(session),
@@ -71,10 +74,7 @@ impl Engine {
     ) -> Result<(), SessionError> {
         session.warnings.clear();
         let plan = PlanRequest::read(request.message(), request.plan())?;
-        let db = match plan.schema() {
-            "" => self.reader(session)?,
-            name => self.reader_of(session, name.as_bytes())?,
-        };
+        let db = self.reader_of(session, plan.schema().as_bytes())?;
         let rows = plan.run(db)?;
         reply.columns(&rows.columns())?;
         self.give_rows(session, rows, reply)

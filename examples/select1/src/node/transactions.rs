@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// A connection for a plan, which may name another database than that of the session.
+    /// A connection for a plan, which may name another database than that of the session, or none.
     pub fn reader_of(
         &self,
         session: &mut EngineSession,
@@ -50,7 +50,7 @@ impl Engine {
         if session.transaction.is_some() {
             return Err(unsupported("a plan in another database in a transaction"));
         }
-        Self::borrow_from(&database, session)
+        database.lend_to(session)
     }
 
     /// Runs what changes something, when it is its turn.

@@ -10,7 +10,7 @@ use super::{Server, change, failure, rows, runtime};
 
 fn account(user: &str, schemas: &[&str]) -> AccountOptions {
     let schemas = schemas.iter().map(|&name| name.to_owned()).collect();
-    AccountOptions { user: user.to_owned(), password: format!("{user}'s"), schemas }
+    AccountOptions { schemas, ..AccountOptions::new(user, &format!("{user}'s")) }
 }
 
 /// Two databases; `root` may use both, the others one each.

@@ -44,9 +44,10 @@ const ROWS: u32 = 100_000;
 const DRAWN: usize = 1024;
 
 const TEXT: &str = "\
-Point selects of 100 000 rows by their id, as SQL, of the same SQLite. A sample is the engine's if the innermost \
-function that tells is: what the kernel and the C library do counts for their caller, encoding the answer does not. Callers are \
-found where there are frame pointers: build with `RUSTFLAGS=\"-C force-frame-pointers=yes\" \
+Point selects of 100 000 rows by their id, as SQL, of the same SQLite. The innermost \
+function decides, but for those of the kernel, the C library and the allocator, which count for their caller. \
+Encoding the answer is not the engine's. Callers are found where there are frame pointers: build with \
+`RUSTFLAGS=\"-C force-frame-pointers=yes\" \
 CFLAGS=-fno-omit-frame-pointer`. The published engine is another one, so its shares do not compare, their order \
 does.";
 

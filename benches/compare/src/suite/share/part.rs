@@ -93,8 +93,9 @@ impl Part {
         Self::of_program(&frame.symbol, &frame.object)
     }
 
-    /// True if the engine does it, or has it done: by the innermost function that tells. So pages that the
-    /// engine reads count, and the answer that it has encoded does not.
+    /// True if the engine does it, or has it done: by the innermost function that is not the kernel's,
+    /// the C library's or the allocator's. So pages that the engine reads count, and the answer that
+    /// it has encoded does not.
     pub fn is_of_engine(sample: &Sample) -> bool {
         let serves_all = |object: &str| is_kernel(object) || object.contains("/libc");
         let mut parts = sample

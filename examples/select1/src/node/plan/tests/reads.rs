@@ -227,7 +227,7 @@ fn a_long_scan_that_finds_nothing_can_be_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
     let schema = Schema { name: "d".to_owned(), path: folder.path().join("d.db") };
     let database = Database::open(&schema).map(Arc::new).expect("it opens");
-    let account = AccountOptions { user: "u".to_owned(), ..AccountOptions::default() };
+    let account = AccountOptions::new("u", "");
     let user = User::new(&account, &[database]).map(Arc::new).expect("a user");
     let session = EngineSession::new(1, user, None);
     let mut db = connection(&db);
