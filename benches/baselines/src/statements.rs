@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 
 use epoll_group::codec::auth::{Reply, SALT_BYTES, StoredPassword, printable_salt};
+use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
 use epoll_group::codec::encoder::{Encoder, Metadata, OutBuffer};
 use epoll_group::codec::error::{GENERAL_STATE, code};
 use epoll_group::codec::frame::Frame;
@@ -25,11 +26,24 @@ use epoll_group::session::SessionError;
 
 /// Runs the statements. One engine fits all servers.
 pub trait Engine: Send + Sync + 'static {
+    /// Data of one session.
+    type Session: Default + Send + 'static;
+
     /// Runs one statement. Threads of many sessions call this at once.
     ///
     /// # Errors
     /// Sent to the client after the rows that were written.
-    fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError>;
+    fn execute(
+        &self,
+        session: &mut Self::Session,
+        sql: &[u8],
+        out: &mut impl Answer,
+    ) -> Result<Outcome, SessionError>;
+
+    /// True if the session may hold a lock that others wait for.
+    fn holds_lock(_: &Self::Session) -> bool {
+        false
+    }
 }
 
 /// Output of a statement.
@@ -74,6 +88,20 @@ pub enum Request {
 pub struct Statement {
     sql: Vec<u8>,
     metadata: Metadata,
+    /// Set if its rows are to come in chunks.
+    in_chunks: bool,
+}
+
+/// Answer of a thread, which sends it in parts.
+struct Sending<'a, F> {
+    id: u64,
+    metadata: Metadata,
+    /// Present while the rows go into a chunk.
+    chunks: Option<ChunkWriter>,
+    in_chunks: bool,
+    out: &'a mut OutBuffer,
+    /// Sends the buffer and empties it.
+    send: F,
 }
 
 /// State of one connection.
@@ -91,6 +119,8 @@ enum Login {
     Done,
 }
 
+/// Bytes of rows that are sent before the answer is complete, as in the library.
+const FULL: usize = 16 << 10;
 /// Bit of session ids that need no opening, which are not served here.
 const AUTO_COMMIT: u64 = 1 << 63;
 
@@ -150,13 +180,24 @@ impl Client {
 }
 
 impl Statement {
-    /// Runs the statement and writes its answer.
+    /// Runs the statement and writes its answer. Calls `send` when the buffer is full.
     ///
     /// # Errors
     /// The answer cannot be encoded.
-    pub fn run(&self, id: u64, engine: &impl Engine, out: &mut OutBuffer) -> io::Result<()> {
-        let mut out = Encoder::new(out, id).metadata(self.metadata);
-        match engine.execute(&self.sql, &mut out) {
+    pub fn run<E: Engine>(
+        &self,
+        id: u64,
+        engine: &E,
+        session: &mut E::Session,
+        out: &mut OutBuffer,
+        send: impl FnMut(&mut OutBuffer) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let &Self { metadata, in_chunks, .. } = self;
+        let mut sending = Sending { id, metadata, chunks: None, in_chunks, out, send };
+        let outcome = engine.execute(session, &self.sql, &mut sending);
+        let outcome = outcome.and_then(|outcome| sending.end_chunk().map(|()| outcome));
+        let mut out = sending.encoder().0;
+        match outcome {
             Ok(Outcome::Result) => {
                 out.fetch_done();
                 out.rows_affected(0);
@@ -172,21 +213,56 @@ impl Statement {
     }
 }
 
-impl Answer for Encoder<'_> {
+impl<F> Sending<'_, F> {
+    fn encoder(&mut self) -> (Encoder<'_>, &mut Option<ChunkWriter>) {
+        (Encoder::new(self.out, self.id).metadata(self.metadata), &mut self.chunks)
+    }
+
+    fn end_chunk(&mut self) -> Result<(), SessionError> {
+        let (mut out, chunks) = self.encoder();
+        Ok(chunks.iter_mut().try_for_each(|chunk| chunk.write_to(&mut out))?)
+    }
+}
+
+impl<F: FnMut(&mut OutBuffer) -> io::Result<()>> Answer for Sending<'_, F> {
     fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
-        Ok(columns.iter().try_for_each(|column| self.column(column))?)
+        if self.in_chunks {
+            let kind =
+                |column: &Column<'_>| BlockKind::of_types(column.field_type, column.original_type);
+            let kinds: Option<Vec<_>> = columns.iter().map(kind).collect();
+            self.chunks = kinds.map(|kinds| ChunkWriter::new(&kinds));
+        }
+        let (mut out, _) = self.encoder();
+        Ok(columns.iter().try_for_each(|column| out.column(column))?)
     }
 
     fn row<'v>(
         &mut self,
         values: impl Iterator<Item = Result<Value<'v>, SessionError>>,
     ) -> Result<(), SessionError> {
-        self.try_row(|cells| {
-            for value in values {
-                cells.value(&value?);
+        match self.encoder() {
+            (_, Some(chunk)) => {
+                let mut row = chunk.begin_row();
+                for value in values {
+                    row.value(&value?);
+                }
+                row.finish()?;
+                if chunk.is_full() {
+                    self.end_chunk()?;
+                }
             }
-            Ok(())
-        })
+            (mut out, None) => out.try_row(|cells| {
+                for value in values {
+                    cells.value(&value?);
+                }
+                Ok::<_, SessionError>(())
+            })?,
+        }
+        if self.out.len() < FULL {
+            return Ok(());
+        }
+        // The end of the answer meets the same error of the socket.
+        (self.send)(self.out).map_err(|_| SessionError::interrupted())
     }
 }
 
@@ -207,14 +283,18 @@ fn asked(id: u64, message: ClientMessage, out: &mut Encoder<'_>) -> io::Result<O
     match message {
         ClientMessage::SessionNew if id & AUTO_COMMIT == 0 => return Ok(Some(Request::Open)),
         ClientMessage::SessionClose => return Ok(Some(Request::Close)),
+        // The socket alone limits what is sent. Clients accept that.
+        ClientMessage::TokenOffer(_) => return Ok(None),
         ClientMessage::ExecSql(statement) => {
             let metadata = match statement.compact_metadata.unwrap_or_default() {
                 true => Metadata::Compact,
                 false => Metadata::Full,
             };
+            let in_chunks = statement.chunk_result.unwrap_or_default();
             match statement.stmt {
                 Some(sql) if statement.args.is_empty() => {
-                    return Ok(Some(Request::Statement(Statement { sql, metadata })));
+                    let statement = Statement { sql, metadata, in_chunks };
+                    return Ok(Some(Request::Statement(statement)));
                 }
                 Some(_) => {}
                 None => {

@@ -34,7 +34,7 @@ struct Server<E> {
 }
 
 /// The one session that a connection may have open.
-type Session = Option<u64>;
+type Session<E> = Option<(u64, <E as Engine>::Session)>;
 
 const RECEIVE_BYTES: usize = 16 << 10;
 
@@ -47,7 +47,7 @@ pub fn start(address: SocketAddr, account: Account, engine: impl Engine) -> io::
     threads::accept(address, move |socket| serve(&socket, &server))
 }
 
-fn serve<E: Engine>(mut socket: &TcpStream, server: &Server<E>) -> io::Result<()> {
+fn serve<E: Engine>(socket: &TcpStream, server: &Server<E>) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let mut client = Client::default();
     let mut session = None;
@@ -63,28 +63,36 @@ fn serve<E: Engine>(mut socket: &TcpStream, server: &Server<E>) -> io::Result<()
         while let Some(frame) = decoder.next_frame().map_err(broken)? {
             let id = frame.session();
             if let Some(request) = client.take(&frame, &server.account, &mut out)? {
-                answer(&mut session, id, &request, &server.engine, &mut out)?;
+                answer(&mut session, id, &request, &server.engine, &mut out, socket)?;
             }
         }
-        out.slices().try_for_each(|slice| socket.write_all(slice))?;
-        out.clear();
+        send(socket, &mut out)?;
     }
 }
 
-fn answer(
-    session: &mut Session,
+fn answer<E: Engine>(
+    session: &mut Session<E>,
     id: u64,
     request: &Request,
-    engine: &impl Engine,
+    engine: &E,
     out: &mut OutBuffer,
+    socket: &TcpStream,
 ) -> io::Result<()> {
-    match request {
-        Request::Open if session.is_none() => *session = Some(id),
-        Request::Open => return refuse_session(id, "One session a connection.", out),
-        _ if *session != Some(id) => return refuse_session(id, "Session not found.", out),
-        Request::Statement(statement) => return statement.run(id, engine, out),
-        Request::Close => *session = None,
+    match (request, session.as_mut()) {
+        (Request::Open, None) => *session = Some((id, E::Session::default())),
+        (Request::Open, Some(_)) => return refuse_session(id, "One session a connection.", out),
+        (Request::Statement(statement), Some((open, data))) if *open == id => {
+            return statement.run(id, engine, data, out, |out| send(socket, out));
+        }
+        (Request::Close, Some((open, _))) if *open == id => *session = None,
+        _ => return refuse_session(id, "Session not found.", out),
     }
     done(id, out);
+    Ok(())
+}
+
+fn send(mut socket: &TcpStream, out: &mut OutBuffer) -> io::Result<()> {
+    out.slices().try_for_each(|slice| socket.write_all(slice))?;
+    out.clear();
     Ok(())
 }

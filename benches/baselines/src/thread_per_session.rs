@@ -141,14 +141,16 @@ impl<E> Drop for Reader<E> {
 }
 
 /// Body of a session's thread.
-fn run(id: u64, engine: &impl Engine, inbox: &Mailbox<Task>, socket: &Shared) -> io::Result<()> {
+fn run<E: Engine>(id: u64, engine: &E, inbox: &Mailbox<Task>, socket: &Shared) -> io::Result<()> {
+    let mut session = E::Session::default();
     let mut out = OutBuffer::default();
     let mut tasks = Vec::new();
     while inbox.take_all(&mut tasks) {
         for task in tasks.drain(..) {
             match task {
                 Task::Run(statement) => {
-                    statement.run(id, engine, &mut out)?;
+                    let full = |out: &mut OutBuffer| send(socket, out);
+                    statement.run(id, engine, &mut session, &mut out, full)?;
                     send(socket, &mut out)?;
                 }
                 Task::Close => {

@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use baselines::statements::{Answer, Engine, Outcome};
 use epoll_group::codec::error::GENERAL_STATE;
 use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
+use epoll_group::sync;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Rows, Statement};
 
@@ -17,11 +18,48 @@ use rusqlite::{Connection, Rows, Statement};
 pub struct Constant;
 
 /// SQLite. A statement borrows a connection with its prepared statements from a pool.
+///
+/// The first change of a transaction waits for the right to write, and opens the transaction of SQLite.
 #[derive(Debug)]
 pub struct Sqlite {
     database: PathBuf,
     pool: Mutex<Vec<Connection>>,
+    write_lock: Arc<WriteLock>,
 }
+
+/// Transaction of a session.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    begun: bool,
+    /// Present from the first change on.
+    writer: Option<Writer>,
+}
+
+/// Connection with an open transaction of SQLite. It is closed before others may write.
+#[derive(Debug)]
+struct Writer {
+    connection: Connection,
+    _turn: Turn,
+}
+
+/// The right to write. SQLite has one writer, for whose end others would poll.
+#[derive(Debug, Default)]
+struct WriteLock {
+    queue: sync::Mutex<Queue>,
+    handed_over: sync::Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    held: bool,
+    waiting: usize,
+    /// Turns that waiting sessions have and have not seen yet.
+    granted: usize,
+}
+
+/// The right to write, until it is dropped.
+#[derive(Debug)]
+struct Turn(Arc<WriteLock>);
 
 /// MySQL's numbers.
 const SYNTAX_ERROR: u32 = 1064;
@@ -41,9 +79,16 @@ const STATEMENTS: usize = 128;
 const GROUPS: i64 = 10;
 
 impl Engine for Constant {
+    type Session = ();
+
     // Not inlined, so that profiles of all architectures show it as the engine.
     #[inline(never)]
-    fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError> {
+    fn execute(
+        &self,
+        (): &mut (),
+        sql: &[u8],
+        out: &mut impl Answer,
+    ) -> Result<Outcome, SessionError> {
         let point = sql.strip_prefix(b"select id, c from sbtest1 where id = ");
         let id = point.and_then(|id| std::str::from_utf8(id).ok()?.parse::<i64>().ok());
         match (sql, id) {
@@ -67,9 +112,23 @@ impl Engine for Constant {
 impl Sqlite {
     /// Opens the file and makes `sbtest1` with this many rows, unless it is there.
     pub fn open(database: &Path, rows: u32) -> Result<Self, Box<dyn Error>> {
-        let engine = Self { database: database.to_owned(), pool: Mutex::default() };
+        Self::open_shard(database, rows, (0, 1))
+    }
+
+    /// The same, with the rows of one node of several: those whose id, divided by the number of nodes, leaves
+    /// this rest.
+    pub fn open_shard(
+        database: &Path,
+        rows: u32,
+        (rest, nodes): (i64, i64),
+    ) -> Result<Self, Box<dyn Error>> {
+        let engine = Self {
+            database: database.to_owned(),
+            pool: Mutex::default(),
+            write_lock: Arc::default(),
+        };
         let mut connection = engine.connect()?;
-        fill(&mut connection, rows)?;
+        fill(&mut connection, rows, |id| id % nodes == rest)?;
         engine.give_back(connection);
         Ok(engine)
     }
@@ -83,6 +142,8 @@ impl Sqlite {
         let connection = Connection::open(&self.database)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.pragma_update(None, "journal_mode", "wal")?;
+        // As the data node has it.
+        connection.pragma_update(None, "synchronous", "normal")?;
         Ok(connection)
     }
 
@@ -95,11 +156,79 @@ impl Sqlite {
 }
 
 impl Engine for Sqlite {
-    fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError> {
+    type Session = Transaction;
+
+    fn execute(
+        &self,
+        session: &mut Transaction,
+        sql: &[u8],
+        out: &mut impl Answer,
+    ) -> Result<Outcome, SessionError> {
+        match sql {
+            b"begin" => {
+                session.begun = true;
+                return Ok(Outcome::Changed(0));
+            }
+            b"commit" => {
+                session.begun = false;
+                if let Some(Writer { connection, _turn }) = session.writer.take() {
+                    connection.execute_batch("commit").map_err(failed)?;
+                    self.give_back(connection);
+                }
+                return Ok(Outcome::Changed(0));
+            }
+            _ => {}
+        }
+        if let Some(Writer { connection, .. }) = &session.writer {
+            return run(connection, sql, out);
+        }
+        let turn = (!sql.starts_with(b"select")).then(|| self.write_lock.acquire());
         let connection = self.borrow().map_err(failed)?;
-        let result = run(&connection, sql, out);
-        self.give_back(connection);
-        result
+        match turn {
+            Some(_turn) if session.begun => {
+                connection.execute_batch("begin immediate").map_err(failed)?;
+                let Writer { connection, .. } = session.writer.insert(Writer { connection, _turn });
+                run(connection, sql, out)
+            }
+            _ => {
+                let result = run(&connection, sql, out);
+                self.give_back(connection);
+                result
+            }
+        }
+    }
+
+    fn holds_lock(session: &Transaction) -> bool {
+        session.writer.is_some()
+    }
+}
+
+impl WriteLock {
+    /// Waits for the right to write, which is handed over from one session to the next.
+    fn acquire(self: &Arc<Self>) -> Turn {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.held {
+            queue.waiting += 1;
+            let granted = self.handed_over.wait_while(queue, |queue| queue.granted == 0);
+            granted.unwrap_or_else(PoisonError::into_inner).granted -= 1;
+        } else {
+            queue.held = true;
+        }
+        Turn(Arc::clone(self))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.waiting == 0 {
+            queue.held = false;
+            return;
+        }
+        queue.waiting -= 1;
+        queue.granted += 1;
+        drop(queue);
+        self.0.handed_over.notify_one();
     }
 }
 
@@ -160,8 +289,12 @@ fn failed(error: rusqlite::Error) -> SessionError {
     SessionError::new(UNKNOWN_ERROR, GENERAL_STATE, error.to_string())
 }
 
-/// Makes the table of sysbench, with the same rows each time.
-fn fill(connection: &mut Connection, rows: u32) -> Result<(), rusqlite::Error> {
+/// Makes the table of sysbench, with the same rows each time, as far as they belong there.
+fn fill(
+    connection: &mut Connection,
+    rows: u32,
+    belongs: impl Fn(i64) -> bool,
+) -> Result<(), rusqlite::Error> {
     if connection.table_exists(None, "sbtest1")? {
         return Ok(());
     }
@@ -172,7 +305,7 @@ fn fill(connection: &mut Connection, rows: u32) -> Result<(), rusqlite::Error> {
          create index k_1 on sbtest1 (k);",
     )?;
     let mut insert = transaction.prepare("insert into sbtest1 values (?, ?, ?, ?)")?;
-    for id in 1..=i64::from(rows) {
+    for id in (1..=i64::from(rows)).filter(|id| belongs(*id)) {
         let k = id * 7919 % i64::from(rows) + 1;
         insert.execute((id, k, digits(id, GROUPS), digits(k, GROUPS / 2)))?;
     }

@@ -23,6 +23,7 @@ mod pools;
 mod proxies;
 mod report;
 mod server;
+mod sharding;
 mod suite;
 mod table;
 mod tls;

@@ -31,6 +31,7 @@ use lab::sessions::{PASSWORD, USER};
 
 use crate::engine::{Constant, Sqlite};
 use crate::proxies::Proxy;
+use crate::sharding;
 use crate::tls::TlsServer;
 
 /// Any server of a comparison.
@@ -60,9 +61,13 @@ pub enum SqlServer {
     JdbcSqlite,
     /// The example of a whole data node.
     Select1,
+    /// The sharding proxy before four servers, each with a quarter of the rows.
+    ProxyNewSqlite,
+    ProxyOldSqlite,
+    ProxySelect1,
 }
 
-const SCHEMA: &str = "sbtest";
+pub const SCHEMA: &str = "sbtest";
 /// The load has closed its connections by then, so there is nothing to wait for.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -143,10 +148,13 @@ pub fn sql(server: SqlServer, rows: u32) -> Result<(), Box<dyn Error>> {
             let _ = node.drain(DRAIN);
             Ok(())
         }
+        SqlServer::ProxyNewSqlite | SqlServer::ProxyOldSqlite | SqlServer::ProxySelect1 => {
+            sharding::serve(server, folder.path(), rows)
+        }
     }
 }
 
-fn any() -> SocketAddr {
+pub fn any() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
@@ -171,26 +179,26 @@ impl<E> Database<E> {
 }
 
 impl<E: Engine> Service for Database<E> {
-    type Session = ();
+    type Session = E::Session;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<session::Account, AuthError> {
         login.check((login.user() == USER.as_bytes()).then_some(&self.password))?;
         Ok(session::Account::new(USER))
     }
 
-    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+    fn open(&self, _: &Peer, _: SessionId) -> Result<(E::Session, Cancel), SessionError> {
+        Ok((E::Session::default(), Cancel::none()))
     }
 
     fn execute(
         &self,
-        (): &mut (),
+        session: &mut E::Session,
         request: Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         match request {
             Request::Sql(sql) if sql.args().is_empty() => {
-                let outcome = self.engine.execute(sql.text(), &mut Rows(reply))?;
+                let outcome = self.engine.execute(session, sql.text(), &mut Rows(reply))?;
                 if let Outcome::Changed(rows) = outcome {
                     reply.affected(rows);
                 }
@@ -198,6 +206,10 @@ impl<E: Engine> Service for Database<E> {
             }
             _ => Err(SessionError::unsupported("Not support for polarx rpc.")),
         }
+    }
+
+    fn in_transaction(&self, session: &E::Session) -> bool {
+        E::holds_lock(session)
     }
 }
 

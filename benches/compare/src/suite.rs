@@ -14,6 +14,7 @@ use crate::workload::Workload;
 mod churn;
 mod echo;
 mod hot;
+mod large;
 mod locks;
 pub mod many;
 mod model;
@@ -47,6 +48,7 @@ pub const SUITES: &[Suite] = &[
     published::SUITE,
     share::SUITE,
     hot::SUITE,
+    large::SUITE,
     slow_links::SUITE,
     splice::SUITE,
     tls::SUITE,

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lab::load::{self, Churn, Driver, Heavy, Options, Pace, Report, Target, run_together};
+use lab::load::{
+    self, Churn, Conversation, Driver, Heavy, Options, Pace, Report, Target, run_together,
+};
 use lab::{cpu, sessions};
 
 /// A load, before its connections are open.
@@ -129,7 +131,7 @@ impl Load for load::Load {
     }
 }
 
-impl Load for sessions::Load {
+impl<C: Conversation + Send> Load for sessions::Load<C> {
     fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
         Ok(Self::run_for(self, time)?.checked()?)
     }

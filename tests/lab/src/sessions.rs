@@ -26,7 +26,7 @@ pub use question::Question;
 
 pub use crate::load::Report;
 
-use crate::load::{Driver, Habit, Pause, run_together, session_id};
+use crate::load::{Conversation, Driver, Habit, Pause, run_together, session_id};
 use question::Asker;
 
 /// The account that both sides of a comparison use.
@@ -48,8 +48,8 @@ pub struct Shape {
 
 /// Open sessions. They are quiet except inside [`Load::run_for`].
 #[derive(Debug)]
-pub struct Load {
-    drivers: Vec<Driver<Statements>>,
+pub struct Load<C = Statements> {
+    drivers: Vec<Driver<C>>,
 }
 
 /// A server that starts hundreds of threads at a time takes a while.
@@ -62,19 +62,38 @@ impl Load {
     /// # Errors
     /// The first connection that cannot be opened, or whose server does not answer as it should.
     pub fn connect(address: SocketAddr, shape: &Shape) -> Result<Self, Box<dyn Error>> {
-        let connections = shape.connections.min(shape.sessions);
-        let threads = shape.threads.min(connections).max(1);
         let asker = Arc::new(Asker::new(shape.question, shape.rows));
+        Self::connect_with(
+            address,
+            (shape.connections, shape.sessions, shape.threads),
+            |connection, sessions| Statements::new(connection, sessions, &asker),
+        )
+    }
+}
+
+impl<C: Conversation + Send> Load<C> {
+    /// The same with other questions. `conversation` makes those of a connection from its number and that of its
+    /// sessions. The numbers are connections, sessions and threads, as in [`Shape`].
+    ///
+    /// # Errors
+    /// Those of [`connect`](Load::connect).
+    pub fn connect_with(
+        address: SocketAddr,
+        (connections, all_sessions, threads): (usize, usize, usize),
+        conversation: impl Fn(usize, usize) -> C,
+    ) -> Result<Self, Box<dyn Error>> {
+        let connections = connections.min(all_sessions);
+        let threads = threads.min(connections).max(1);
         let mut drivers = Vec::new();
         for part in parts(0..connections, threads) {
             let mut driver = Driver::new(PATIENCE, part.start as u64)?;
             for connection in part {
-                let sessions = parts(0..shape.sessions, connections).nth(connection);
+                let sessions = parts(0..all_sessions, connections).nth(connection);
                 let sessions = sessions.map_or(0, |range| range.len());
                 let ids = (0..sessions as u32).map(|session| session_id(connection, session));
                 let (socket, _) = login::connect(address, (USER, PASSWORD), ids, LOGIN_PATIENCE)
                     .map_err(|error| format!("connection {connection} to {address}: {error}"))?;
-                let conversation = Statements::new(connection, sessions, &asker);
+                let conversation = conversation(connection, sessions);
                 let sessions = sessions as u32;
                 let habit = Habit { sessions, pipeline: 1, pause: Pause::None, heavy: false };
                 driver.add(socket, conversation, habit)?;
