@@ -9,8 +9,8 @@
 //! for each client does the login and all statements of that connection, one after the other. A client
 //! that wants many sessions opens many connections, as pools of JDBC do. The protocol, the codec and the
 //! engines are those of the others here, so that only the threads differ; MySQL's own protocol costs about
-//! as much. All statements of one receive are answered with one send. The receive buffer has the size of
-//! MySQL's `net_buffer_length`.
+//! as much. All statements of one receive are answered with one send, unless a result is long. The receive
+//! buffer and the parts of a long result have the size of MySQL's `net_buffer_length`.
 //!
 //! Good at: one request needs no other thread, no queue and no lock, and the kernel's scheduler shares the
 //! CPUs out among the running threads. Bad at: no call ever serves two clients. Each request is a receive and

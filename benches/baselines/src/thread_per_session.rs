@@ -13,9 +13,9 @@
 //! a request, and the thread sleeps again when its queue is empty. So each request costs two context switches
 //! and a system call for each reply. In exchange, a handler that blocks holds up only its own session.
 //!
-//! It is a fair opponent: it has the codec of the library, sends a reply with one system call, takes the
-//! whole queue when it is woken, wakes only a sleeping thread, and its threads have small stacks. Its protocol
-//! is in `statements.rs`.
+//! It is a fair opponent: it has the codec of the library, sends a reply of up to 16 KiB with one system call,
+//! takes the whole queue when it is woken, wakes only a sleeping thread, and its threads have small stacks. Its
+//! protocol is in `statements.rs`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -317,3 +317,59 @@ fn digits(seed: i64, groups: i64) -> String {
     let group = |place| format!("{:011}", (seed + place) * 7_368_787 % 100_000_000_000);
     (0..groups).map(group).collect::<Vec<_>>().join("-")
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(single_use_lifetimes, reason = "`impl Trait` takes no other on stable")]
+
+    use std::thread;
+
+    use super::*;
+
+    /// Number of rows of an answer.
+    struct Rows(usize);
+
+    impl Answer for Rows {
+        fn columns(&mut self, _: &[Column<'_>]) -> Result<(), SessionError> {
+            Ok(())
+        }
+
+        fn row<'v>(
+            &mut self,
+            _: impl Iterator<Item = Result<Value<'v>, SessionError>>,
+        ) -> Result<(), SessionError> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+
+    fn rows(engine: &Sqlite, session: &mut Transaction, sql: &str) -> usize {
+        let mut rows = Rows(0);
+        engine.execute(session, sql.as_bytes(), &mut rows).unwrap();
+        rows.0
+    }
+
+    #[test]
+    fn transactions_write_one_after_the_other_and_end_with_their_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Sqlite::open_shard(&folder.path().join("test.db"), 100, (3, 4)).unwrap();
+        let mut first = Transaction::default();
+        rows(&engine, &mut first, "begin");
+        assert_eq!(rows(&engine, &mut first, "select id from sbtest1"), 25);
+        rows(&engine, &mut first, "delete from sbtest1 where id = 3");
+        let mut lost = Transaction::default();
+        rows(&engine, &mut lost, "begin");
+        thread::scope(|scope| {
+            // The second writer waits, and readers do not.
+            let second = scope.spawn(|| rows(&engine, &mut lost, "delete from sbtest1"));
+            let mut reader = Transaction::default();
+            assert_eq!(rows(&engine, &mut reader, "select id from sbtest1"), 25);
+            assert!(!second.is_finished());
+            rows(&engine, &mut first, "commit");
+        });
+        assert!(Sqlite::holds_lock(&lost) && !Sqlite::holds_lock(&first));
+        drop(lost);
+        rows(&engine, &mut first, "delete from sbtest1 where id = 7");
+        assert_eq!(rows(&engine, &mut first, "select id from sbtest1"), 23);
+    }
+}

@@ -125,6 +125,14 @@ fn published_cells_stand_beside_those_of_today() {
 
 #[test]
 #[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
+fn scans_and_transactions_are_answered_by_all_architectures() {
+    let (report, raw) = answered("large");
+    assert_eq!(raw["experiments"].as_array().unwrap().len(), 5);
+    assert!(report.page().contains("| proxy, transactions, 4 sessions "));
+}
+
+#[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn everybody_answers_beside_a_hot_connection() {
     answered("hot");
 }

@@ -62,7 +62,8 @@ Ratios are to *old*.";
 #[derive(Clone, Copy, Debug)]
 struct Job {
     name: &'static str,
-    statements: &'static [Statement],
+    /// Its statements, in parts.
+    parts: &'static [&'static [Statement]],
     in_chunks: bool,
     /// Nodes that share the rows. The ids of a transaction are those of one node.
     nodes: i64,
@@ -70,82 +71,43 @@ struct Job {
     goal: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Statement {
-    Scan,
-    Begin,
-    Point,
-    Range,
-    Sum,
-    Ordered,
-    Distinct,
-    UpdateIndexed,
-    Update,
-    Delete,
-    Insert,
-    Commit,
-}
+/// A text with places for values, the number of its rows, and that of rows that it changes.
+type Statement = (&'static str, i64, i64);
 
-use Statement::{
-    Begin, Commit, Delete, Distinct, Insert, Ordered, Point, Range, Scan, Sum, Update,
-    UpdateIndexed,
-};
+/// Number of rows of a scan: all.
+const ALL: i64 = -1;
+/// Rows of a range.
+const RANGE: i64 = 100;
+const SCAN: Statement = ("select id, k, c, pad from sbtest1", ALL, 0);
+const BEGIN: Statement = ("begin", 0, 0);
+const POINT: Statement = ("select c from sbtest1 where id = {id}", 1, 0);
+const RANGES: &[Statement] = &[
+    ("select c from sbtest1 where {range}", RANGE, 0),
+    ("select sum(k) from sbtest1 where {range}", 1, 0),
+    ("select c from sbtest1 where {range} order by c", RANGE, 0),
+    ("select distinct c from sbtest1 where {range} order by c", RANGE, 0),
+];
+const WRITES: &[Statement] = &[
+    ("update sbtest1 set k = k + 1 where id = {id}", 0, 1),
+    ("update sbtest1 set c = '{text}' where id = {id}", 0, 1),
+    ("delete from sbtest1 where id = {own}", 0, 1),
+    ("insert into sbtest1 (id, k, c, pad) values ({own}, {id}, '{text}', '{text}')", 0, 1),
+    ("commit", 0, 0),
+];
 
 const ROWS_SCAN: Job =
-    Job { name: "scan as rows", statements: &[Scan], in_chunks: false, nodes: 1, goal: 0.95 };
+    Job { name: "scan as rows", parts: &[&[SCAN]], in_chunks: false, nodes: 1, goal: 0.95 };
 const CHUNKS_SCAN: Job = Job { name: "scan as chunks", in_chunks: true, ..ROWS_SCAN };
 const TRANSACTION: Job = Job {
     name: "transactions",
-    statements: &[
-        Begin,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Range,
-        Sum,
-        Ordered,
-        Distinct,
-        UpdateIndexed,
-        Update,
-        Delete,
-        Insert,
-        Commit,
-    ],
+    parts: &[&[BEGIN], &[POINT; 10], RANGES, WRITES],
     goal: 1.0,
     ..ROWS_SCAN
 };
 const PROXY_SCAN: Job = Job { name: "proxy, scan as rows", nodes: NODES, ..ROWS_SCAN };
 const PROXY_TRANSACTION: Job = Job {
     name: "proxy, transactions",
-    statements: &[
-        Range,
-        Sum,
-        Ordered,
-        Distinct,
-        Begin,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        Point,
-        UpdateIndexed,
-        Update,
-        Delete,
-        Insert,
-        Commit,
-    ],
+    parts: &[RANGES, &[BEGIN], &[POINT; 10], WRITES],
     nodes: NODES,
     ..TRANSACTION
 };
@@ -172,8 +134,6 @@ const BEHIND_PROXY: &[(&str, SqlServer, usize)] = &[
 /// Lanes of the goals.
 const OLD: usize = 0;
 const NEW: usize = 1;
-/// Rows of a range.
-const RANGE: i64 = 100;
 /// Threads of the load.
 const THREADS: usize = 2;
 
@@ -225,7 +185,7 @@ impl Job {
         Workload::new(label, move |address| {
             let shape = (connections, sessions, THREADS);
             let load = sessions::Load::connect_with(address, shape, |connection, sessions| {
-                Talk::new(self, rows, connection, sessions)
+                Statements::new(self, rows, connection, sessions)
             })?;
             Ok(Checked { load, address, rows: rows.into() })
         })
@@ -234,7 +194,7 @@ impl Job {
 
 /// A load after whose end the table must have the rows that it had.
 struct Checked {
-    load: sessions::Load<Talk>,
+    load: sessions::Load<Statements>,
     address: SocketAddr,
     rows: i64,
 }
@@ -265,12 +225,12 @@ impl Load for Checked {
 }
 
 /// Statements of the sessions of one connection, and the check of their answers.
-struct Talk {
+struct Statements {
     job: Job,
+    statements: Vec<Statement>,
     rows: i64,
     connection: usize,
     decoder: Decoder,
-    limits: Limits,
     random: fastrand::Rng,
     sessions: Vec<Session>,
 }
@@ -294,14 +254,14 @@ struct Counts {
     sum: i64,
 }
 
-impl Talk {
+impl Statements {
     fn new(job: Job, rows: u32, connection: usize, sessions: usize) -> Self {
         Self {
             job,
+            statements: job.parts.concat(),
             rows: rows.into(),
             connection,
             decoder: Decoder::new(Limits::default()),
-            limits: Limits::default(),
             // Connections ask for different rows.
             random: fastrand::Rng::with_seed(connection as u64),
             sessions: vec![Session::default(); sessions],
@@ -315,30 +275,15 @@ impl Talk {
         let own = session.own;
         let id = self.random.i64(0..rows / job.nodes) * job.nodes + 1 + (own - 1) % job.nodes;
         let first = self.random.i64(1..=rows - RANGE + 1);
-        let range = format!("from sbtest1 where id between {first} and {}", first + RANGE - 1);
+        let range = format!("id between {first} and {}", first + RANGE - 1);
         let text = format!("{:011}-{:011}", self.random.u64(..1 << 36), self.random.u64(..1 << 36));
-        let read = |rows| Counts { rows, ..Counts::default() };
-        let changed = |changed| Counts { changed, ..Counts::default() };
-        let (sql, expected) = match job.statements[session.step] {
-            Scan => {
-                let expected = Counts { rows, changed: 0, sum: sum_of_ids(rows) };
-                ("select id, k, c, pad from sbtest1".to_owned(), expected)
-            }
-            Begin => ("begin".to_owned(), changed(0)),
-            Point => (format!("select c from sbtest1 where id = {id}"), read(1)),
-            Range => (format!("select c {range}"), read(RANGE)),
-            Sum => (format!("select sum(k) {range}"), read(1)),
-            Ordered => (format!("select c {range} order by c"), read(RANGE)),
-            Distinct => (format!("select distinct c {range} order by c"), read(RANGE)),
-            UpdateIndexed => (format!("update sbtest1 set k = k + 1 where id = {id}"), changed(1)),
-            Update => (format!("update sbtest1 set c = '{text}' where id = {id}"), changed(1)),
-            Delete => (format!("delete from sbtest1 where id = {own}"), changed(1)),
-            Insert => {
-                let values = format!("({own}, {id}, '{text}', '{text}')");
-                (format!("insert into sbtest1 (id, k, c, pad) values {values}"), changed(1))
-            }
-            Commit => ("commit".to_owned(), changed(0)),
+        let (template, rows, changed) = self.statements[session.step];
+        let expected = match rows {
+            ALL => Counts { rows: self.rows, changed, sum: sum_of_ids(self.rows) },
+            _ => Counts { rows, changed, sum: 0 },
         };
+        let sql = template.replace("{id}", &id.to_string()).replace("{own}", &own.to_string());
+        let sql = sql.replace("{range}", &range).replace("{text}", &text);
         (session.expected, session.seen) = (expected, Counts::default());
         let chunk_result = job.in_chunks.then_some(true);
         let message = ClientMessage::ExecSql(StmtExecute { chunk_result, ..request::update(&sql) });
@@ -347,7 +292,7 @@ impl Talk {
     }
 }
 
-impl Conversation for Talk {
+impl Conversation for Statements {
     fn ask(&mut self, session: u32, out: &mut Vec<u8>) {
         let own = self.random.i64(1..=self.rows);
         self.sessions[session as usize] = Session { own, ..Session::default() };
@@ -363,9 +308,11 @@ impl Conversation for Talk {
         self.decoder.feed(bytes);
         while let Some(frame) = self.decoder.next_frame().map_err(text)? {
             let place = frame.session() as u32;
-            let session = self.sessions.get_mut(place as usize).ok_or("an unknown session")?;
+            let known = self.sessions.get_mut(place as usize);
+            let known = known.filter(|_| frame.session() == session_id(self.connection, place));
+            let session = known.ok_or_else(|| format!("session {:#x}", frame.session()))?;
             let seen = &mut session.seen;
-            let is_scan = self.job.statements[session.step] == Scan;
+            let is_scan = session.expected.rows == self.rows;
             match (ServerKind::from_number_or_alias(frame.kind()), self.job.in_chunks) {
                 (Some(ServerKind::ColumnMetaData | ServerKind::FetchDone), _) => {}
                 (Some(ServerKind::Row), false) => {
@@ -388,23 +335,23 @@ impl Conversation for Talk {
                 }
                 (Some(ServerKind::StmtExecuteOk), _) if *seen == session.expected => {
                     session.step += 1;
-                    if session.step == self.job.statements.len() {
+                    if session.step == self.statements.len() {
                         answers.push(Answer { session: place, wrong: None });
                     } else {
                         self.write(place, out);
                     }
                 }
-                _ => match frame.server_message(&self.limits).map_err(text)? {
+                _ => match frame.server_message(&Limits::default()).map_err(text)? {
                     ServerMessage::Notice(notice) => {
                         if let Notice::RowsAffected(count) =
-                            Notice::read(&notice, &self.limits).map_err(text)?
+                            Notice::read(&notice, &Limits::default()).map_err(text)?
                         {
                             seen.changed = count as i64;
                         }
                     }
                     other => {
-                        let step = self.job.statements[session.step];
-                        return Err(format!("{other:?} to {step:?} of {session:?}"));
+                        let (sql, ..) = self.statements[session.step];
+                        return Err(format!("{other:?} to {sql}: {session:?}"));
                     }
                 },
             }
