@@ -39,9 +39,9 @@ pub const SUITE: Suite = Suite {
 const TEXT: &str = "\
 A scan is `select id, k, c, pad from sbtest1`, 100 000 rows of 200 bytes, as rows or as chunks. A transaction has the \
 20 statements of sysbench's `oltp_read_write`, one after the other: begin, 10 point selects, 4 ranges of 100 rows \
-(plain, sum, ordered, distinct), 2 updates, a delete and an insert of one id, commit. It counts as one request. The \
-number of rows and of changes is checked for each statement, the sum of ids for each scan, both sums for the table at \
-the end of a server.
+(plain, sum, ordered, distinct), 2 updates, a delete and an insert of one id, commit. It counts as one request. Each \
+statement is checked for its number of rows and of changes, each scan for the sum of ids, and the table for both \
+before its server ends.
 
 - **old**: a thread for each session, a thread that reads for each of 16 connections;
 - **new**: the library before the same engine, over 16 connections;
