@@ -81,26 +81,8 @@ impl<'a> Evaluation<'a> {
     }
 
     fn holds(&self, compare: &Compare) -> Result<bool, StoreError> {
-        let relation = compare.relation;
-        Ok(match &compare.target {
-            Target::Value(value) => match self.entry(&compare.key)? {
-                Some(entry) => {
-                    let own = entry.record.value.as_deref().unwrap_or_default();
-                    relation.holds(own, value)
-                }
-                None => false,
-            },
-            number => {
-                let own = self.newest(&compare.key).filter(|newest| !newest.is_deletion());
-                let (own, other) = match number {
-                    Target::Version(other) => (own.map(|own| own.version), other),
-                    Target::Created(other) => (own.map(|own| own.created), other),
-                    Target::Modified(other) => (own.map(|own| own.revision.main), other),
-                    Target::Value(_) => unreachable!("it is compared above"),
-                };
-                relation.holds(&own.unwrap_or(0), other)
-            }
-        })
+        let own = self.newest(&compare.key).filter(|newest| !newest.is_deletion());
+        holds(compare, own, || self.entry(&compare.key))
     }
 
     fn run_op(&mut self, op: Op) -> Result<Done, StoreError> {
@@ -302,6 +284,27 @@ impl<'a> Evaluation<'a> {
         let snapshot = self.engine.snapshot().map_err(StoreError::Read)?;
         read(&*snapshot, revision)
     }
+}
+
+/// True if the comparison holds. `own` is the newest revision of the key unless that is a deletion, and
+/// `entry` reads it.
+pub(crate) fn holds(
+    compare: &Compare,
+    own: Option<KeyRevision>,
+    entry: impl FnOnce() -> Result<Option<Entry>, StoreError>,
+) -> Result<bool, StoreError> {
+    let relation = compare.relation;
+    let (own, other) = match &compare.target {
+        Target::Value(other) => {
+            return Ok(entry()?.is_some_and(|entry| {
+                relation.holds(entry.record.value.as_deref().unwrap_or_default(), other)
+            }));
+        }
+        Target::Version(other) => (own.map(|own| own.version), other),
+        Target::Created(other) => (own.map(|own| own.created), other),
+        Target::Modified(other) => (own.map(|own| own.revision.main), other),
+    };
+    Ok(relation.holds(&own.unwrap_or(0), other))
 }
 
 /// The record that the index names.

@@ -2,6 +2,7 @@
 
 mod check;
 mod limits;
+mod look;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,11 +120,12 @@ impl Store {
     /// transaction can be begun, but not waited for. A panic of `done` affects nothing else.
     ///
     /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
-    /// announced stall; never for a flush, except the one transaction that flushes for all.
+    /// announced stall; never for a flush, except the one transaction that flushes for all. A
+    /// transaction without puts and deletions reads the newest durable revision, and waits for no row.
     pub fn txn(&self, txn: Txn, done: impl FnOnce(Result<Outcome, StoreError>) + Send + 'static) {
         match self.0.limits.check(&txn) {
-            Ok(()) => self.0.run(txn, Box::new(done)),
-            Err(error) => done(Err(error)),
+            Ok(()) if txn.writes() => self.0.run(txn, Box::new(done)),
+            checked => done(checked.and_then(|()| self.look(&txn))),
         }
     }
 

@@ -108,6 +108,14 @@ pub struct Found {
     pub entries: Vec<Entry>,
 }
 
+impl Txn {
+    /// True if one of the branches has a put or a deletion.
+    pub(crate) fn writes(&self) -> bool {
+        let mut operations = self.then.iter().chain(&self.otherwise);
+        operations.any(|operation| !matches!(operation, Op::Get { .. }))
+    }
+}
+
 impl Op {
     /// The one key that it touches; none if it has a range of them.
     #[must_use]

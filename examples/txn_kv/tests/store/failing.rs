@@ -107,7 +107,9 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
             let then = vec![put("b", "saw new")];
             let second = Txn { compares: vec![has("a", "new")], then, ..Txn::default() };
             let second = begin(&store, second);
-            let then = vec![Op::Get { range: KeyRange::One(key("a")), limit: 1 }];
+            // It could write, so that it is done on what is staged.
+            let get = Op::Get { range: KeyRange::One(key("a")), limit: 1 };
+            let then = vec![get, Op::Delete(KeyRange::One(key("none")))];
             let third = begin(&store, Txn { then, ..Txn::default() });
             assert_eq!(value(&store, "a").as_deref(), Some("old"), "it is not durable yet");
             faults.fail(action, if action == Action::Sync { 1 } else { 0 }, errno);

@@ -1,7 +1,9 @@
 //! Transactions that wait for the disk share one flush. Only the thread that flushes waits for it.
 
 use txn_kv::store::{Limits, Store};
-use txn_kv::{Compare, Design, Key, KeyRange, Op, Relation, StoreError, Target, Txn};
+use txn_kv::{
+    Compare, Design, Key, KeyRange, Op, OpResult, Outcome, Relation, StoreError, Target, Txn,
+};
 
 use crate::support::ask::{self, Told, begin_elsewhere, outcome};
 use crate::support::gated::Gated;
@@ -47,6 +49,10 @@ fn put(key: &str, value: &str) -> Txn {
     Txn { then: vec![put], ..Txn::default() }
 }
 
+fn get(key: &str) -> Op {
+    Op::Get { range: KeyRange::One(Key::from(key.as_bytes())), limit: 1 }
+}
+
 #[test]
 fn what_comes_during_a_flush_shares_the_next_one() {
     for design in Design::ALL {
@@ -88,10 +94,10 @@ fn a_row_can_be_written_again_before_it_is_durable() {
         target: Target::Value(b"first"[..].into()),
     };
     let second = rig.begin(Txn { compares: vec![is_first], ..put("key", "second") });
-    // This transaction writes nothing, but it sees a write that is not durable yet. So it waits,
-    // too.
-    let look = Op::Get { range: KeyRange::One(Key::from(&b"key"[..])), limit: 1 };
-    let looked = rig.begin(Txn { then: vec![look], ..Txn::default() });
+    // This transaction could write. It writes nothing, but it sees a write that is not durable yet. So
+    // it waits, too.
+    let delete = Op::Delete(KeyRange::One(Key::from(&b"none"[..])));
+    let looked = rig.begin(Txn { then: vec![get("key"), delete], ..Txn::default() });
     assert!(looked.try_recv().is_err());
     rig.gate.pass();
     rig.gate.pass();
@@ -102,6 +108,28 @@ fn a_row_can_be_written_again_before_it_is_durable() {
     assert_eq!(seen.revision, second.revision);
     let found = rig.store.read(&KeyRange::One(Key::from(&b"key"[..])), None, 1).unwrap();
     assert_eq!((found.entries[0].record.version, found.entries[0].record.created), (2, 1));
+}
+
+#[test]
+fn a_transaction_without_writes_reads_the_last_durable_revision_during_a_flush() {
+    for design in Design::ALL {
+        let rig = Rig::new(design);
+        let first = rig.lead(put("key", "staged"));
+        let is_new = Compare {
+            key: Key::from(&b"key"[..]),
+            relation: Relation::Equal,
+            target: Target::Version(0),
+        };
+        let look = Txn { compares: vec![is_new], then: vec![get("key")], ..Txn::default() };
+        let looked = rig.begin(look.clone());
+        let looked = looked.try_recv().expect("it waits for no flush").unwrap();
+        let nothing = vec![OpResult::Found(Vec::new())];
+        assert_eq!(looked, Outcome { revision: 0, succeeded: true, results: nothing }, "{design}");
+        rig.gate.open();
+        outcome(&first).unwrap();
+        let looked = outcome(&rig.begin(look)).unwrap();
+        assert_eq!((looked.revision, looked.succeeded), (1, false), "{design}");
+    }
 }
 
 #[test]

@@ -34,6 +34,11 @@ fn put(name: &str, value: &str) -> Txn {
     of(Op::Put { key: key(name), value: value.as_bytes().into() })
 }
 
+/// A read in a transaction that could write, which is therefore done on what is staged.
+fn beside(read: Op) -> Txn {
+    Txn { then: vec![read, Op::Delete(one("none"))], ..Txn::default() }
+}
+
 fn run(store: &Store, txn: Txn) -> Outcome {
     ask::run(store, txn).unwrap()
 }
@@ -277,7 +282,7 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
     gated.shut();
     let first = begin_elsewhere(&store, put("first", ""));
     gated.wait_for(1);
-    let waiting = begin(&store, of(get(all(), 3)));
+    let waiting = begin(&store, beside(get(all(), 3)));
     let refused = outcome(&begin(&store, put("e", ""))).unwrap_err();
     assert!(matches!(refused, StoreError::Busy { bytes: 9_000.., limit: 8_000 }), "{refused}");
     gated.open();
@@ -306,8 +311,8 @@ fn own_and_staged_writes_that_are_found_are_limited_in_bytes() {
         let staged = ["c", "d"].map(|name| begin(&store, put(name, &large)));
         // A row that is hidden or not shown does not count.
         let hidden = begin(&store, put("a", &large));
-        let found = begin(&store, of(get(all(), 3)));
-        assert!(too_large(outcome(&begin(&store, of(get(all(), 4)))).unwrap_err()), "{design}");
+        let found = begin(&store, beside(get(all(), 3)));
+        assert!(too_large(outcome(&begin(&store, beside(get(all(), 4)))).unwrap_err()), "{design}");
         let without_one = vec![Op::Delete(one("c")), get(all(), 4)];
         let deleted = begin(&store, Txn { then: without_one, ..Txn::default() });
         gated.open();
