@@ -49,8 +49,8 @@ pub(crate) struct Serve {
     /// Keep the store in memory: it is gone with the server. This is the default.
     #[arg(long, overrides_with = "dir")]
     memory: bool,
-    /// Order in which data and index are written: publish, mark-available, mark-by-halving or
-    /// compensate.
+    /// Order in which data and index are written: publish, mark-available, mark-by-halving,
+    /// mark-by-traversal, mark-persisted or compensate.
     #[arg(long, default_value_t)]
     design: Design,
     /// Base workers, in one group [default: groups of four, for all CPUs].

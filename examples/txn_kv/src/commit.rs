@@ -31,6 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::net;
 
+use crate::design::Design;
 use crate::engine::{Batch, EngineError, Head};
 use crate::error::StoreError;
 use crate::record::{Record, Revision};
@@ -283,6 +284,11 @@ impl Shared {
             if let Err(error) = self.write(&taken.batch) {
                 self.fail(taken, &StoreError::Write(error));
                 return true;
+            }
+            if self.index.design() == Design::MarkPersisted {
+                // A mark in a record costs writing the record again. If this fails, nothing is lost: when
+                // a store is opened, it takes all records as available.
+                let _ = self.write(&taken.batch);
             }
             self.index.insert_revisions(&taken.batch.records, taken.batch.head);
             self.rows.published(&taken.batch.records);

@@ -15,6 +15,10 @@ pub enum Design {
     MarkAvailable,
     /// The same, but the revision is looked for by halving, which the published form did not.
     MarkByHalving,
+    /// The same, but the revision is looked for in the whole index, key by key.
+    MarkByTraversal,
+    /// Marked by halving, and the mark is written to the engine by a second flush before the answer.
+    MarkPersisted,
     /// Index first, without a flag. Readers that miss the data take the revision before. What a reader
     /// of the newest has seen may for a moment be too new to be asked for by its revision.
     Compensate,
@@ -22,8 +26,14 @@ pub enum Design {
 
 impl Design {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Publish, Self::MarkAvailable, Self::MarkByHalving, Self::Compensate];
+    pub const ALL: [Self; 6] = [
+        Self::Publish,
+        Self::MarkAvailable,
+        Self::MarkByHalving,
+        Self::MarkByTraversal,
+        Self::MarkPersisted,
+        Self::Compensate,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -32,6 +42,8 @@ impl Design {
             Self::Publish => "publish",
             Self::MarkAvailable => "mark-available",
             Self::MarkByHalving => "mark-by-halving",
+            Self::MarkByTraversal => "mark-by-traversal",
+            Self::MarkPersisted => "mark-persisted",
             Self::Compensate => "compensate",
         }
     }

@@ -122,7 +122,10 @@ impl Index {
         match self.design {
             Design::Publish => tree.insert_all(records, true),
             Design::MarkAvailable => tree.mark(records, Entries::find_from_oldest),
-            Design::MarkByHalving => tree.mark(records, Entries::find_by_halving),
+            Design::MarkByHalving | Design::MarkPersisted => {
+                tree.mark(records, Entries::find_by_halving);
+            }
+            Design::MarkByTraversal => tree.mark_by_traversal(records),
             Design::Compensate => {}
         }
         tree.head = head;
@@ -184,7 +187,6 @@ impl Index {
             }
             let found = match self.design {
                 Design::Publish => entries.at(visible),
-                Design::MarkAvailable | Design::MarkByHalving => entries.available_at(visible),
                 Design::Compensate => {
                     let found = entries.down_from(at.unwrap_or(u64::MAX), visible);
                     // A revision that waits for its data may turn out to be a deletion.
@@ -194,6 +196,7 @@ impl Index {
                     candidates.extend(found);
                     return certain < limit;
                 }
+                _ => entries.available_at(visible),
             };
             candidates.extend(found.filter(|found| !found.is_deletion()).map(Candidate::from));
             candidates.len() < limit
@@ -265,6 +268,15 @@ impl Tree {
             let Some(entries) = self.keys.get_mut(&record.key) else { continue };
             if let Some(at) = find(entries, *revision) {
                 entries.get_mut(at).available = true;
+            }
+        }
+    }
+
+    fn mark_by_traversal(&mut self, records: &[(Revision, Arc<Record>)]) {
+        for (revision, _) in records {
+            let mut all = self.keys.values_mut().flat_map(Entries::iter_mut);
+            if let Some(entry) = all.find(|entry| entry.revision == *revision) {
+                entry.available = true;
             }
         }
     }

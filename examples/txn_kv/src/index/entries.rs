@@ -12,6 +12,10 @@ impl Entries {
         self.0.iter()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut KeyRevision> {
+        self.0.iter_mut()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
