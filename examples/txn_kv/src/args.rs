@@ -31,6 +31,7 @@ pub(crate) enum Task {
     Load(Load),
     Designs(Designs),
     Commits(Commits),
+    Published(Published),
 }
 
 /// Serve until SIGTERM or SIGINT, then drain.
@@ -155,6 +156,23 @@ pub(crate) struct Commits {
     /// Length of a window.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds(WINDOW))]
     pub(crate) seconds: Duration,
+}
+
+/// Repeat the published measurement of puts with and without a mark, in memory and on disk.
+///
+/// 10 sessions put to 100000 keys of an empty store, with values of 256 bytes. The designs take turns.
+/// Ends with status 1 if an answer was wrong or a store has not exactly these puts.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Published {
+    /// Puts to each store.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within(1..=1_000_000_000_u64))]
+    pub(crate) total: u64,
+    /// Stores of each design.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within(1..=10_000_usize))]
+    pub(crate) rounds: usize,
+    /// Folder for README.md and the loads as JSON.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// Options of both comparisons.

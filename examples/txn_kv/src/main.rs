@@ -8,6 +8,7 @@
 //!     --user root --password secret --clients 50 --key-space-size 100000 --total 100000
 //! cargo run --release -p txn_kv -- designs                       # orders of writing, by turns
 //! cargo run --release -p txn_kv -- commits                       # a commit alone, and flushes shared
+//! cargo run --release -p txn_kv -- published                     # with a mark and without, as published
 //! ```
 //!
 //! The store is in the library of the same name; `store.rs` is the file to read first.
@@ -17,6 +18,7 @@ mod commits;
 mod demo;
 mod designs;
 mod loading;
+mod published;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
             Some(Task::Load(load)) => loading::run(&load, out),
             Some(Task::Designs(designs)) => designs::run(&designs, out),
             Some(Task::Commits(commits)) => commits::run(&commits, out),
+            Some(Task::Published(published)) => published::run(&published, out),
         }
     })
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use txn_kv::Design;
-use txn_kv::load::{Keys, Lines, Load, Options, Progress, Shape, Until, Workload};
+use txn_kv::load::{Keys, Lines, Load, Options, Progress, Shape, Summary, Until, Workload};
 use txn_kv::serve::{self, Kind, Server};
 
 use lab::cpu;
@@ -118,9 +118,7 @@ impl Subject {
                     direct::run(store, &self.shape, self.clients, until, &self.next)?
                 }
                 Level::Network => {
-                    let put = Workload::Put { operations: 1 };
-                    let summary = self.load.run(put, until, Progress::new("", Lines::None))?;
-                    summary.verdict()?;
+                    let summary = self.put(until)?;
                     (summary.writes(), summary.time())
                 }
             };
@@ -129,6 +127,14 @@ impl Subject {
         }
         let cpu = cpu::of_process().saturating_sub(cpu);
         Ok(Window { puts, seconds: time.as_secs_f64(), cpu_seconds: cpu.as_secs_f64() })
+    }
+
+    /// Puts to random keys over the network. Every answer is right.
+    pub(crate) fn put(&self, until: Until) -> Result<Summary, Box<dyn Error>> {
+        let put = Workload::Put { operations: 1 };
+        let summary = self.load.run(put, until, Progress::new("", Lines::None))?;
+        summary.verdict()?;
+        Ok(summary)
     }
 
     /// Forgets the oldest revisions, so that about as many are left as in the beginning. Of each
