@@ -21,6 +21,8 @@ use crate::server::{Server, free_port};
 /// `txn_kv` on disk, with clients that share its connections.
 pub(crate) struct TxnKv {
     driver: Driver,
+    /// Client of the requests beside a load, whose sessions may fill all connections of `driver`.
+    beside: Driver,
     /// Number of clients for which the driver was made.
     clients: usize,
     connections: usize,
@@ -56,12 +58,13 @@ impl TxnKv {
         let (user, password) = (USER.to_owned(), PASSWORD.to_owned());
         let address = drive::Target { address, user, password };
         let driver = Driver::new(&address, connections, connections, PATIENCE)?;
-        Ok(Self { driver, clients: connections, connections, address, server })
+        let beside = Driver::new(&address, 1, 1, PATIENCE)?;
+        Ok(Self { driver, beside, clients: connections, connections, address, server })
     }
 
     /// Opens a session for a request beside the load.
     fn any(&self) -> Result<Kv, Box<dyn Error>> {
-        Ok(Kv::new(self.driver.client().session()?))
+        Ok(Kv::new(self.beside.client().session()?))
     }
 }
 
