@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use lab::args::{milliseconds, within};
+use lab::drive::Until;
 
 use crate::load::{Load, Op, RANGE_KEYS};
+use crate::published;
 
 /// Compare txn_kv with a single-node etcd under the same load.
 #[derive(Clone, Debug, Parser)]
@@ -15,6 +17,10 @@ pub(crate) struct Options {
     /// Take a minute: clients 1,50,200 and 3 pairs of 200 ms.
     #[arg(long)]
     quick: bool,
+    /// Take the published loads of txn-put: windows are numbers of requests, and a table has the
+    /// published numbers beside those of here.
+    #[arg(long, conflicts_with_all = ["quick", "only", "clients", "keys", "window_ms"])]
+    pub(crate) published: bool,
     /// Folder for README.md and windows.json.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -55,14 +61,22 @@ impl Options {
         self.pairs.unwrap_or(if self.quick { 3 } else { 11 })
     }
 
-    /// Length of a window.
-    pub(crate) fn window(&self) -> Duration {
+    /// End of a window.
+    pub(crate) fn until(&self, load: Load) -> Until {
+        if self.published
+            && let Some(until) = published::until(load)
+        {
+            return until;
+        }
         let usual = if self.quick { 200 } else { 500 };
-        self.window_ms.unwrap_or_else(|| Duration::from_millis(usual))
+        Until::Time(self.window_ms.unwrap_or_else(|| Duration::from_millis(usual)))
     }
 
     /// Loads in order. Transactions have every key space, the others the largest.
     pub(crate) fn loads(&self) -> Vec<Load> {
+        if self.published {
+            return published::loads();
+        }
         let ops: &[Op] = if self.only.is_empty() { &Op::ALL } else { &self.only };
         let clients: &[usize] = match &self.clients[..] {
             [] if self.quick => &[1, 50, 200],
@@ -106,8 +120,9 @@ mod tests {
     #[test]
     fn a_quick_run_is_shorter_unless_told_otherwise() {
         let quick = parsed("--quick --window-ms 50").unwrap();
-        assert_eq!((quick.pairs(), quick.window()), (3, Duration::from_millis(50)));
         assert_eq!(quick.loads().len(), 2 * 3 + 4 * 3);
+        let until = quick.until(quick.loads()[0]);
+        assert_eq!((quick.pairs(), until), (3, Until::Time(Duration::from_millis(50))));
     }
 
     #[test]
@@ -115,6 +130,17 @@ mod tests {
         let loads = parsed("--only range,put --clients 7 --keys 1").unwrap().loads();
         let load = |op, keys| Load { op, clients: 7, keys };
         assert_eq!(loads, [load(Op::Range, 100), load(Op::Put, 1)]);
+    }
+
+    #[test]
+    fn published_loads_are_numbers_of_requests() {
+        let options = parsed("--published").unwrap();
+        let loads = options.loads();
+        let untils: Vec<_> = loads.iter().map(|&load| options.until(load)).collect();
+        let half = [2_000, 10_000, 20_000, 20_000, 30_000].map(Until::Requests);
+        assert_eq!(untils, [half, half].concat());
+        assert!(loads[..5].iter().all(|load| load.keys == 1), "{loads:?}");
+        assert!(parsed("--published --clients 7").is_err());
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, GetOptions, KvClient, ResponseHeader, Txn, TxnOp};
-use lab::drive::{Access, Failure, Summary, Tally};
+use lab::drive::{Access, Failure, Summary, Tally, Until};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -94,15 +95,25 @@ impl Target for Etcd {
     async fn run(
         &mut self,
         chains: Vec<Chain>,
-        length: Duration,
+        until: Until,
     ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>> {
         let (begun, tally) = (Instant::now(), Arc::new(Mutex::new(Tally::default())));
+        let next = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
         for (place, mut chain) in chains.into_iter().enumerate() {
             let mut client = self.connections[place % self.connections.len()].kv_client();
-            let tally = Arc::clone(&tally);
+            let (tally, next) = (Arc::clone(&tally), Arc::clone(&next));
             tasks.spawn(async move {
+                let mut asked = false;
                 loop {
+                    let is_over = match until {
+                        Until::Time(length) => asked && begun.elapsed() >= length,
+                        Until::Requests(all) => next.fetch_add(1, Ordering::Relaxed) >= all,
+                    };
+                    if is_over {
+                        return chain;
+                    }
+                    asked = true;
                     let sent = Instant::now();
                     let done = answer(&mut client, &mut chain).await;
                     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,9 +126,6 @@ impl Target for Etcd {
                                 return chain;
                             }
                         }
-                    }
-                    if begun.elapsed() >= length {
-                        return chain;
                     }
                 }
             });

@@ -6,6 +6,7 @@ mod etcd;
 mod load;
 mod measure;
 mod ours;
+mod published;
 mod report;
 mod server;
 
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(options: &Options, out: &mut Output) -> Result<(), Box<dyn Error>> {
-    let mut report = Report::new(&options.etcd, &options.folder);
+    let mut report = Report::new(options);
     let (loads, count) = (options.loads(), options.pairs());
     let mut progress = Progress::new("pairs", Lines::EachTenth);
     let (all, mut done) = (loads.len() * count, 0);
@@ -60,7 +61,7 @@ async fn run(options: &Options, out: &mut Output) -> Result<(), Box<dyn Error>> 
             progress.update(done as f64 / all as f64, format_args!("{load}: {pair}"));
         };
         let (ours, etcd) = (there.txn_kv.as_mut(), &mut there.etcd);
-        let pairs = pairs(ours, etcd, load, count, options.window(), step).await?;
+        let pairs = pairs(ours, etcd, load, count, options.until(load), step).await?;
         report.outcomes.push(Outcome { load, pairs });
         // A run that is broken off leaves the results so far.
         if let Some(out) = &options.out {
@@ -70,7 +71,7 @@ async fn run(options: &Options, out: &mut Output) -> Result<(), Box<dyn Error>> 
     }
     progress.finish(format_args!("{all} pairs"));
     writeln!(out, "{}", report.tables())?;
-    Ok(())
+    report.verdict()
 }
 
 impl Rig {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::process;
 use std::time::Duration;
 
-use lab::drive::{Failure, Summary};
+use lab::drive::{Failure, Summary, Until};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
@@ -21,11 +21,11 @@ pub(crate) trait Target {
     /// Opens connections and sessions for so many clients.
     async fn prepare(&mut self, clients: usize) -> Result<(), Box<dyn Error>>;
 
-    /// Lets every chain ask for this time, at least once.
+    /// Lets every chain ask until then; at least once if that is a time.
     async fn run(
         &mut self,
         chains: Vec<Chain>,
-        length: Duration,
+        until: Until,
     ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>>;
 
     /// Writes these keys in one transaction, each with a value of this stamp.
@@ -47,6 +47,7 @@ pub(crate) struct Window {
     /// Right answers.
     pub(crate) requests: u64,
     pub(crate) per_second: f64,
+    pub(crate) mean_us: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     /// CPU time of the server for each request, and of the load.
@@ -76,19 +77,19 @@ const READ_BACK: usize = 20;
 /// Keys that one transaction fills.
 const FILL: u64 = 100;
 
-/// Loads a server for `length`, and reads back values that it has acknowledged.
+/// Loads a server until then, and reads back values that it has acknowledged.
 pub(crate) async fn window<T: Target>(
     target: &mut T,
     load: Load,
     number: u64,
-    length: Duration,
+    until: Until,
 ) -> Result<Window, Box<dyn Error>> {
     target.prepare(load.clients).await?;
     let flushes = target.flushes().await?;
     let server_cpu = server::cpu_time(target.pid())?;
     let client_cpu = server::cpu_time(process::id())?;
     let chains = (0..load.clients).map(|place| Chain::new(load, number, place)).collect();
-    let (mut summary, chains) = timeout(length + PATIENCE, target.run(chains, length)).await??;
+    let (mut summary, chains) = timeout(deadline(until), target.run(chains, until)).await??;
     let client_cpu = server::cpu_time(process::id())? - client_cpu;
     sleep(SETTLE).await;
     let server_cpu = server::cpu_time(target.pid())? - server_cpu;
@@ -100,6 +101,7 @@ pub(crate) async fn window<T: Target>(
     Ok(Window {
         requests,
         per_second: summary.per_second(),
+        mean_us: summary.latencies().mean() / 1000.0,
         p50_us: summary.quantile(0.5) as f64 / 1000.0,
         p99_us: summary.quantile(0.99) as f64 / 1000.0,
         server_cpu_us: each(server_cpu),
@@ -137,13 +139,13 @@ pub(crate) async fn pairs<A: Target, B: Target>(
     etcd: &mut B,
     load: Load,
     count: usize,
-    length: Duration,
+    until: Until,
     mut progress: impl FnMut(&Pair),
 ) -> Result<Vec<Pair>, Box<dyn Error>> {
     if let Some(target) = txn_kv.as_deref_mut() {
-        window(target, load, 1, length / 2).await?;
+        window(target, load, 1, half(until)).await?;
     }
-    window(etcd, load, 1, length / 2).await?;
+    window(etcd, load, 1, half(until)).await?;
     let mut pairs = Vec::new();
     for place in 0..count {
         let number = place as u64 + 2;
@@ -151,16 +153,31 @@ pub(crate) async fn pairs<A: Target, B: Target>(
         for ours in [place % 2 == 0, place % 2 != 0] {
             match txn_kv.as_deref_mut() {
                 Some(target) if ours => {
-                    pair.txn_kv = Some(window(target, load, number, length).await?);
+                    pair.txn_kv = Some(window(target, load, number, until).await?);
                 }
                 None if ours => {}
-                _ => pair.etcd = window(etcd, load, number, length).await?,
+                _ => pair.etcd = window(etcd, load, number, until).await?,
             }
         }
         progress(&pair);
         pairs.push(pair);
     }
     Ok(pairs)
+}
+
+fn half(until: Until) -> Until {
+    match until {
+        Until::Time(length) => Until::Time(length / 2),
+        Until::Requests(requests) => Until::Requests(requests / 2),
+    }
+}
+
+/// Returns the deadline of a window. A number of requests may take a slow disk minutes.
+fn deadline(until: Until) -> Duration {
+    match until {
+        Until::Time(length) => length + PATIENCE,
+        Until::Requests(_) => 10 * PATIENCE,
+    }
 }
 
 /// Writes every key once.

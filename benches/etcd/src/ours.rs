@@ -85,9 +85,9 @@ impl Target for TxnKv {
     async fn run(
         &mut self,
         chains: Vec<Chain>,
-        length: Duration,
+        until: Until,
     ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>> {
-        block_in_place(|| self.driver.run(chains, Until::Time(length), |_| ()))
+        block_in_place(|| self.driver.run(chains, until, |_| ()))
     }
 
     async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>> {

@@ -1,5 +1,6 @@
 //! Results as Markdown and as JSON.
 
+use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +10,10 @@ use lab::ratio::{Spread, median};
 use lab::table::{self, Table};
 use serde::Serialize;
 
+use crate::args::Options;
 use crate::load::Load;
 use crate::measure::{Pair, Window};
+use crate::published;
 
 /// All results.
 #[derive(Debug, Serialize)]
@@ -18,6 +21,7 @@ pub(crate) struct Report {
     environment: Environment,
     disk: String,
     etcd: String,
+    published: bool,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
@@ -32,8 +36,9 @@ const COMPARABLE: &str = include_str!("comparable.md");
 const NONE: &str = "–";
 
 impl Report {
-    /// Begins a report for this etcd, with the data in this folder.
-    pub(crate) fn new(etcd: &Path, folder: &Path) -> Self {
+    /// Begins a report for the etcd of the options, with the data in their folder.
+    pub(crate) fn new(options: &Options) -> Self {
+        let Options { etcd, folder, published, .. } = options;
         let started_by = "cargo run --release --manifest-path benches/etcd/Cargo.toml";
         let disk =
             said(Command::new("findmnt").args(["-no", "FSTYPE,OPTIONS,SOURCE", "-T"]).arg(folder));
@@ -42,6 +47,7 @@ impl Report {
             environment: Environment::of(started_by),
             disk: disk.split_whitespace().collect::<Vec<_>>().join(" "),
             etcd: etcd.replace('\n', ", "),
+            published: *published,
             outcomes: Vec::new(),
         }
     }
@@ -81,7 +87,23 @@ impl Report {
             ],
             Outcome::cost,
         );
-        format!("## Speed\n\n{speed}\n\n## Cost\n\n{cost}\n\n{}", self.checks())
+        let published =
+            if self.published { published::table(&self.outcomes) + "\n\n" } else { String::new() };
+        format!("{published}## Speed\n\n{speed}\n\n## Cost\n\n{cost}\n\n{}", self.checks())
+    }
+
+    /// # Errors
+    ///
+    /// An answer was wrong or an error.
+    pub(crate) fn verdict(&self) -> Result<(), Box<dyn Error>> {
+        let pairs = self.outcomes.iter().flat_map(|outcome| &outcome.pairs);
+        let mut windows = pairs.flat_map(|pair| pair.txn_kv.iter().chain([&pair.etcd]));
+        match windows.find(|window| window.wrong + window.errors > 0) {
+            Some(Window { wrong, errors, .. }) => {
+                Err(format!("a window has {wrong} wrong answers and {errors} errors").into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns a sentence for each server that tells if its answers were right.
@@ -117,7 +139,6 @@ impl Report {
 
 impl Outcome {
     fn speed(&self) -> Vec<String> {
-        let rate = |windows: &[&Window]| whole(windows, |window| window.per_second);
         let latency = |windows: &[&Window]| {
             let millis = |field: fn(&Window) -> f64| of(windows, field) / 1000.0;
             match windows {
@@ -160,12 +181,12 @@ impl Outcome {
         head.into_iter().chain(cells).collect()
     }
 
-    fn windows(&self) -> (Vec<&Window>, Vec<&Window>) {
+    pub(crate) fn windows(&self) -> (Vec<&Window>, Vec<&Window>) {
         let ours = self.pairs.iter().filter_map(|pair| pair.txn_kv.as_ref()).collect();
         (ours, self.pairs.iter().map(|pair| &pair.etcd).collect())
     }
 
-    fn ratio(&self, field: fn(&Window) -> f64) -> String {
+    pub(crate) fn ratio(&self, field: fn(&Window) -> f64) -> String {
         let pairs = self.pairs.iter();
         let ratios =
             pairs.filter_map(|pair| Some(field(pair.txn_kv.as_ref()?) / field(&pair.etcd)));
@@ -186,12 +207,27 @@ fn of(windows: &[&Window], field: impl Fn(&Window) -> f64) -> f64 {
     median(windows.iter().map(|window| field(window)))
 }
 
+/// Requests per second.
+pub(crate) fn rate(windows: &[&Window]) -> String {
+    whole(windows, |window| window.per_second)
+}
+
+/// Milliseconds of a request on average.
+pub(crate) fn mean_ms(windows: &[&Window]) -> String {
+    match windows {
+        [] => NONE.to_owned(),
+        _ => format!("{:.1}", of(windows, |window| window.mean_us / 1000.0)),
+    }
+}
+
 fn whole(windows: &[&Window], field: fn(&Window) -> f64) -> String {
     if windows.is_empty() { NONE.to_owned() } else { format!("{:.0}", of(windows, field)) }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::load::Op;
 
@@ -202,7 +238,8 @@ mod tests {
     fn report(txn_kv: Option<Window>) -> Report {
         let load = Load { op: Op::Put, clients: 10, keys: 1 };
         let pairs = vec![Pair { txn_kv, etcd: window(1000.0) }];
-        let mut report = Report::new(Path::new("etcd"), Path::new("."));
+        let options = Options::parse_from(["etcd-compare", "--etcd", "etcd", "--published"]);
+        let mut report = Report::new(&options);
         report.outcomes.push(Outcome { load, pairs });
         report
     }
@@ -219,6 +256,10 @@ mod tests {
             ["put", "10", "1", "3000", "1000", "3.00 [3.00–3.00]", "0.00 / 1.50", "0.00 / 1.50"];
         assert!(cells(&tables).any(|cells| cells == row), "{tables}");
         assert!(cells(&tables).any(|cells| cells.ends_with(&["2.0", "2.0"])), "{tables}");
+        let published = ["10", "10000", "1", "2768", "3.6", "3342", "3.0", "0.83"];
+        let here = ["3000", "0.0", "1000", "0.0", "3.00 [3.00–3.00]"];
+        let row = [&published[..], &here].concat();
+        assert!(cells(&tables).any(|cells| cells == row), "{tables}");
     }
 
     #[test]
@@ -238,7 +279,10 @@ mod tests {
     #[test]
     fn errors_are_told_with_the_first_of_them() {
         let first_error = Some("broken".to_owned());
-        let tables = report(Some(Window { errors: 2, first_error, ..window(1.0) })).tables();
+        let report = report(Some(Window { errors: 2, first_error, ..window(1.0) }));
+        let tables = report.tables();
         assert!(tables.contains("0 wrong, 2 errors (broken)."), "{tables}");
+        let error = report.verdict().unwrap_err().to_string();
+        assert_eq!(error, "a window has 0 wrong answers and 2 errors");
     }
 }

@@ -40,10 +40,14 @@ impl Target for Twin {
     async fn run(
         &mut self,
         mut chains: Vec<Chain>,
-        length: Duration,
+        until: Until,
     ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>> {
         let (begun, mut tally) = (Instant::now(), Tally::default());
-        while tally.answers() + tally.failures() == 0 || begun.elapsed() < length {
+        let goes_on = |done| match until {
+            Until::Time(length) => done == 0 || begun.elapsed() < length,
+            Until::Requests(all) => done < all,
+        };
+        while goes_on(tally.answers() + tally.failures()) {
             for chain in &mut chains {
                 let (sent, ask) = (Instant::now(), chain.ask());
                 let checked = match &ask {
@@ -90,7 +94,7 @@ async fn loaded(twin: &mut Twin, op: Op) -> Window {
     if !op.writes() {
         fill(twin, load.keys).await.unwrap();
     }
-    window(twin, load, 1, Duration::from_millis(20)).await.unwrap()
+    window(twin, load, 1, Until::Time(Duration::from_millis(20))).await.unwrap()
 }
 
 #[tokio::test]
@@ -112,8 +116,8 @@ async fn a_store_that_forgets_is_found_out() {
 async fn windows_of_both_stand_side_by_side() {
     let (mut ours, mut other) = (Twin::new(0), Twin::new(0));
     let load = Load { op: Op::Put, clients: 1, keys: 1 };
-    let length = Duration::from_millis(2);
-    let pairs = pairs(Some(&mut ours), &mut other, load, 2, length, |_| {}).await.unwrap();
+    let until = Until::Requests(20);
+    let pairs = pairs(Some(&mut ours), &mut other, load, 2, until, |_| {}).await.unwrap();
     assert_eq!(pairs.len(), 2);
-    assert!(pairs.iter().all(|pair| pair.txn_kv.as_ref().unwrap().requests > 0));
+    assert!(pairs.iter().all(|pair| pair.txn_kv.as_ref().unwrap().requests == 20));
 }
