@@ -79,8 +79,8 @@ has exactly these puts at the end.";
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let all = measure(args)?;
     let method = format!(
-        "{} puts of {CLIENTS} sessions to {KEYS} keys of 8 bytes, values of {VALUE_BYTES} bytes, {} loads \
-         each.\n{METHOD}",
+        "{} puts of {CLIENTS} sessions to {KEYS} keys of 8 bytes, values of {VALUE_BYTES} bytes. Rounds: {}.\n\
+         {METHOD}",
         args.total, args.rounds
     );
     let (heading, histograms) = (heading(), histograms(&all)?);
