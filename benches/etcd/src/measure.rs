@@ -21,7 +21,7 @@ pub(crate) trait Target {
     /// Opens connections and sessions for so many clients.
     async fn prepare(&mut self, clients: usize) -> Result<(), Box<dyn Error>>;
 
-    /// Lets every chain ask until then; at least once if that is a time.
+    /// Lets every chain ask to the end of the window; at least once if that is a time.
     async fn run(
         &mut self,
         chains: Vec<Chain>,
@@ -77,7 +77,7 @@ const READ_BACK: usize = 20;
 /// Keys that one transaction fills.
 const FILL: u64 = 100;
 
-/// Loads a server until then, and reads back values that it has acknowledged.
+/// Loads a server to the end of the window, and reads back values that it has acknowledged.
 pub(crate) async fn window<T: Target>(
     target: &mut T,
     load: Load,
