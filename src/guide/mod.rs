@@ -57,9 +57,11 @@ pub mod proxy {}
 #[doc = include_str!("storage.md")]
 pub mod storage {}
 
-#[doc = include_str!("performance.md")]
+#[doc = "# Performance"]
 #[doc = ""]
 #[doc = include_str!("performance.svg")]
+#[doc = ""]
+#[doc = include_str!("performance.md")]
 pub mod performance {}
 
 #[doc = include_str!("numbers.md")]

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::error::Error;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use crate::server::{self, SqlServer};
 use crate::suite::{self, SUITES, Suite, many};
 use crate::tls::TlsServer;
 use crate::workload::{Frames, Workload};
-use crate::{pools, report};
+use crate::{charts, pools, report};
 
 /// epoll-group beside what it is measured against.
 ///
@@ -112,6 +113,11 @@ struct Load {
 enum Command {
     /// Pools of connections under threads, in the published cells.
     Pool(Pool),
+    /// Charts of a record of `--only published` and `pool`, as an SVG on standard output.
+    Charts {
+        /// Folder with `published.json` and `pool.json`.
+        record: PathBuf,
+    },
     /// A server that echoes frames, until standard input ends.
     #[command(hide = true)]
     Serve { server: Spec },
@@ -206,6 +212,7 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
             let plan = pool.length.plan((41, 500), (3, 200));
             pools::run(&plan, &pool.json, out)
         }
+        Some(Command::Charts { record }) => Ok(write!(out, "{}", charts::draw(&record)?)?),
         Some(Command::Serve { server }) => server::echo(&server),
         Some(Command::ServeSql { server, rows }) => server::sql(server, rows),
         Some(Command::ServeProxy { proxy, to }) => proxy.serve(to),

@@ -14,6 +14,7 @@
 //! Results are asserted for correctness, never for speed.
 
 mod args;
+mod charts;
 mod engine;
 mod experiment;
 mod measured;

@@ -2,13 +2,13 @@
 
 use hdrhistogram::Histogram;
 use lab::ratio::Spread;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Percentiles of the raw numbers.
 const PERCENTILES: [f64; 11] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
 /// One window. Times are nanoseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Window {
     pub requests: u64,
     pub heavy_requests: u64,
@@ -36,20 +36,20 @@ pub struct Window {
 }
 
 /// Each lane, loaded once, in this order.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Round {
     pub cycle: usize,
     pub windows: Vec<(usize, Window)>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Measured {
     pub name: String,
     pub lanes: Vec<MeasuredLane>,
     pub rounds: Vec<Round>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct MeasuredLane {
     pub server: String,
     pub load: String,
@@ -61,12 +61,12 @@ pub struct MeasuredLane {
     pub memory: Vec<Memory>,
     /// Percentiles and nanoseconds of all windows together.
     pub latencies: Vec<(f64, u64)>,
-    #[serde(skip)]
+    #[serde(skip, default = "histogram")]
     pub hist: Histogram<u64>,
 }
 
 /// Resident bytes of a server.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Memory {
     /// Before the first connection.
     pub before: u64,
@@ -119,7 +119,7 @@ impl MeasuredLane {
             wakeups_per_request: Vec::new(),
             memory: Vec::new(),
             latencies: Vec::new(),
-            hist: Histogram::new(3).expect("three digits are allowed"),
+            hist: histogram(),
         }
     }
 
@@ -134,6 +134,10 @@ impl MeasuredLane {
         let at = |percentile: f64| (percentile, self.hist.value_at_quantile(percentile / 100.0));
         self.latencies = PERCENTILES.map(at).into();
     }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are allowed")
 }
 
 /// Five digits after the point. Further digits are noise that takes room.

@@ -21,16 +21,19 @@ use lab::environment::Environment;
 use lab::meter::machine_busy;
 use lab::ratio::Spread;
 use lab::table::markdown;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::COMMAND;
+use crate::charts::{self, FEWER_CORES, HERE, HERE_POOL, Line, Panel};
 use crate::experiment::{Plan, progress};
 use crate::perf::{self, Frame, Sample};
 use crate::table::{or_dash, time};
 
-use designs::{AFTER, BEFORE, Design};
+use designs::{AFTER, BEFORE, Design, OURS};
 
 const BACKENDS: usize = 16;
+/// Threads of the cells whose capacity differs.
+const THREADS: usize = 300;
 const HOLD: Duration = Duration::from_millis(1);
 /// Time without an operation after which a design counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,7 +43,7 @@ const SAMPLED: Duration = Duration::from_secs(2);
 const LATENCIES: (u64, u64) = (10_000, 60_000_000_000);
 
 /// A cell of the published tables.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 struct Cell {
     threads: usize,
     /// Connections of each backend.
@@ -52,11 +55,11 @@ struct Cell {
 }
 
 const CELLS: [Cell; 8] = [
-    Cell::new(300, 100, [124_912.0, 125_323.0], Some(0.898)),
-    Cell::new(300, 50, [124_805.0, 125_408.0], None),
-    Cell::new(300, 20, [124_437.0, 125_411.0], None),
-    Cell::new(300, 10, [98_682.0, 117_253.0], None),
-    Cell::new(300, 5, [83_200.0, 98_598.0], None),
+    Cell::new(THREADS, 100, [124_912.0, 125_323.0], Some(0.898)),
+    Cell::new(THREADS, 50, [124_805.0, 125_408.0], None),
+    Cell::new(THREADS, 20, [124_437.0, 125_411.0], None),
+    Cell::new(THREADS, 10, [98_682.0, 117_253.0], None),
+    Cell::new(THREADS, 5, [83_200.0, 98_598.0], None),
     Cell::new(50, 100, [57_169.0, 57_671.0], Some(1.0)),
     Cell::new(100, 100, [99_769.0, 99_938.0], Some(1.0)),
     Cell::new(200, 100, [122_404.0, 123_154.0], Some(0.964)),
@@ -71,14 +74,21 @@ struct Outcome {
     cells: Vec<Measured>,
 }
 
-#[derive(Debug, Serialize)]
+/// What the chart needs of an [`Outcome`].
+#[derive(Debug, Deserialize)]
+struct Record {
+    cells: Vec<Measured>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
 struct Measured {
     published: Cell,
     designs: Vec<Lane>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct Lane {
+    #[serde(skip_deserializing)]
     name: &'static str,
     /// A value for each round.
     windows: Vec<Window>,
@@ -87,7 +97,7 @@ struct Lane {
 }
 
 /// Samples of CPUs that ran this process, and those in locks.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 struct Locks {
     samples: usize,
     /// In functions of locks and condition variables, which are those for waiting and waking: a lock that
@@ -97,7 +107,7 @@ struct Locks {
     futex: usize,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Window {
     operations_per_second: f64,
     cpu_nanos_per_operation: f64,
@@ -133,6 +143,41 @@ pub fn run(plan: &Plan, json: &Path, out: &mut impl Write) -> Result<(), Box<dyn
     fs::write(json, serde_json::to_string(&outcome)? + "\n")?;
     writeln!(out, "Raw numbers: {}", json.display())?;
     Ok(())
+}
+
+/// The chart of a record: operations by capacity, divided by those of the pool [`BEFORE`] the change.
+///
+/// # Errors
+/// The record has no `pool.json`, or it lacks a cell.
+pub fn panel(record: &Path) -> Result<Panel, String> {
+    let Record { cells } = charts::read(record, "pool.json")?;
+    let find = |cell: &Cell| {
+        let found = cells.iter().find(|measured| measured.published == *cell);
+        found.ok_or_else(|| format!("pool.json has no {cell:?}"))
+    };
+    let cells = CELLS.iter().rev().filter(|cell| cell.threads == THREADS);
+    let cells = cells.map(find).collect::<Result<Vec<_>, _>>()?;
+    let line = |look, ratio: &dyn Fn(&Measured) -> Option<Spread>| {
+        let points = cells.iter().filter_map(|cell| Some((cell.published.capacity, ratio(cell)?)));
+        Line { look, points: points.collect() }
+    };
+    let here = |lane| move |cell: &Measured| cell.ratio(lane, Window::operations);
+    let published = |cell: &Measured| {
+        let operations = cell.published.operations;
+        Spread::of(vec![operations[AFTER] / operations[BEFORE]])
+    };
+    Ok(Panel {
+        title: format!("Pool under {THREADS} threads: a mutex each"),
+        x_title: "capacity, connections of each backend",
+        y_title: "operations/s, ratio to one mutex".to_owned(),
+        x_ticks: cells.iter().map(|cell| cell.published.capacity).collect(),
+        y_ticks: &[0.8, 0.9, 1.0, 1.1, 1.2],
+        lines: vec![
+            line(FEWER_CORES, &published),
+            line(HERE, &here(AFTER)),
+            line(HERE_POOL, &here(OURS)),
+        ],
+    })
 }
 
 fn measure(plan: &Plan, cell: Cell) -> Result<Measured, Box<dyn Error>> {
@@ -247,11 +292,10 @@ impl Measured {
     }
 
     /// Ratio of each round to the pool before the change.
-    fn ratio(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<String> {
+    fn ratio(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<Spread> {
         let pairs = self.designs[lane].windows.iter().zip(&self.designs[BEFORE].windows);
         let ratios = pairs.map(|(window, base)| metric(window) / metric(base));
-        let spread = Spread::of(ratios.collect()).filter(|_| lane != BEFORE);
-        spread.map(|spread| spread.ratio().to_string())
+        Spread::of(ratios.collect()).filter(|_| lane != BEFORE)
     }
 }
 
@@ -282,20 +326,23 @@ fn print(
         let Cell { threads, capacity, operations, p99_ratio } = measured.published;
         for (place, lane) in measured.designs.iter().enumerate() {
             let is_after = place == AFTER;
-            let ratio = operations[AFTER] / operations[BEFORE];
+            let published = operations[AFTER] / operations[BEFORE];
+            let ratio = |metric: fn(&Window) -> f64| {
+                Some(measured.ratio(place, metric)?.ratio().to_string())
+            };
             let row = [
                 Some(threads.to_string()),
                 Some(capacity.to_string()),
                 Some(lane.name.to_owned()),
                 operations.get(place).map(|published| format!("{published:.0}")),
-                is_after.then(|| format!("{ratio:.3}")),
+                is_after.then(|| format!("{published:.3}")),
                 p99_ratio.filter(|_| is_after).map(|ratio| format!("{ratio:.3}")),
                 measured.median(place, Window::operations).map(|value| format!("{value:.0}")),
-                measured.ratio(place, Window::operations),
+                ratio(Window::operations),
                 measured.median(place, Window::p99).map(time),
-                measured.ratio(place, Window::p99),
+                ratio(Window::p99),
                 measured.median(place, Window::cpu).map(time),
-                measured.ratio(place, Window::cpu),
+                ratio(Window::cpu),
                 lane.locks.map(|locks| locks.percent(locks.functions)),
                 lane.locks.map(|locks| locks.percent(locks.futex)),
             ];

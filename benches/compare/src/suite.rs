@@ -20,7 +20,7 @@ pub mod many;
 mod model;
 mod paced;
 mod points;
-mod published;
+pub mod published;
 mod scaling;
 mod select1;
 pub mod servers;

@@ -24,6 +24,8 @@ pub(super) trait Design: Send + Sync {
 /// after it.
 pub(super) const BEFORE: usize = 0;
 pub(super) const AFTER: usize = 1;
+/// Place of this crate's pool.
+pub(super) const OURS: usize = 3;
 
 /// Idle time of a connection in the pool that closes them soon.
 const SHORT: Duration = Duration::from_millis(5);

@@ -2,12 +2,16 @@
 
 use std::error::Error;
 use std::iter;
+use std::path::Path;
 
+use lab::ratio::Spread;
 use lab::sessions::Question;
 use lab::table::markdown;
+use serde::Deserialize;
 use serde_json::json;
 
 use super::{Suite, select1};
+use crate::charts::{self, FEWER_CORES, HERE, Line, MORE_CORES, Panel};
 use crate::experiment::{Experiment, Lane, Plan};
 use crate::measured::Measured;
 use crate::report::Section;
@@ -225,6 +229,18 @@ const POINT_SELECT: Table = Table {
 
 const TABLES: [Table; 3] = [ECHO, SELECT_ONE, POINT_SELECT];
 
+/// Tables, designs and those they are divided by, and the ticks of the ratio.
+const CHARTS: [(&Table, usize, usize, &[f64]); 8] = [
+    (&ECHO, 1, 0, &[0.3, 0.5, 0.7, 1.0, 1.4]),
+    (&ECHO, 2, 0, &[0.3, 0.5, 0.7, 1.0, 1.4]),
+    (&ECHO, 3, 0, &[0.3, 0.5, 0.7, 1.0, 1.4]),
+    (&SELECT_ONE, 2, 0, &[0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0]),
+    (&SELECT_ONE, 3, 0, &[0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0]),
+    (&SELECT_ONE, 3, 1, &[0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0]),
+    (&POINT_SELECT, 1, 0, &[0.8, 1.0, 1.2, 1.5, 1.8]),
+    (&POINT_SELECT, 3, 0, &[0.1, 0.2, 0.5, 1.0, 2.0, 3.0]),
+];
+
 const TEXT: &str = "\
 XRPC 2.0 of PolarDB-X was published with three measurements, on servers of 64 and 104 cores. Here server and \
 load share the CPUs of one small machine, so requests per second do not compare: ratios between designs do, \
@@ -251,13 +267,71 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     Ok(Section::new("Published measurements", all, json!({ "experiments": raw })))
 }
 
+/// What the charts need of the raw numbers.
+#[derive(Deserialize)]
+struct Record {
+    raw: Experiments,
+}
+
+#[derive(Deserialize)]
+struct Experiments {
+    experiments: Vec<Measured>,
+}
+
+/// The charts of a record.
+///
+/// # Errors
+/// The record has no `published.json`, or it lacks a row.
+pub fn panels(record: &Path) -> Result<Vec<Panel>, String> {
+    let Record { raw } = charts::read(record, "published.json")?;
+    let panels = CHARTS.iter();
+    let panels = panels.map(|&(table, design, base, y_ticks)| {
+        let name = |lane: usize| table.designs[lane].name;
+        let every_other: Vec<_> = table.rows.iter().skip(1).step_by(2).copied().collect();
+        Ok(Panel {
+            title: format!("{}: {}", table.title, name(design)),
+            x_title: table.unit,
+            y_title: format!("requests/s, ratio to {}", name(base)),
+            x_ticks: [&table.rows[..1], &every_other].concat(),
+            y_ticks,
+            lines: table.lines(design, base, &raw.experiments)?,
+        })
+    });
+    panels.collect()
+}
+
 impl Table {
     fn experiment(&self, row: usize) -> Experiment {
         let lanes = self.designs.iter().map(|design| {
             let (server, workload) = (design.lane)(row);
             Lane { name: design.name.to_owned(), server, workload }
         });
-        Experiment::new(format!("{}, {row} {}", self.title, self.unit), lanes)
+        Experiment::new(self.name(row), lanes)
+    }
+
+    fn name(&self, row: usize) -> String {
+        format!("{}, {row} {}", self.title, self.unit)
+    }
+
+    /// Throughput of a design divided by that of `base`: on each published machine, and here.
+    fn lines(&self, design: usize, base: usize, here: &[Measured]) -> Result<Vec<Line>, String> {
+        let [design_published, base_published] =
+            [design, base].map(|lane| self.designs[lane].published);
+        let published = [FEWER_CORES, MORE_CORES].into_iter().enumerate().map(|(machine, look)| {
+            let cells = design_published[machine].iter().zip(base_published[machine]);
+            let ratios = cells
+                .filter_map(|(&cell, &base)| Spread::of(vec![f64::from(cell) / f64::from(base)]));
+            Line { look, points: self.rows.iter().copied().zip(ratios).collect() }
+        });
+        let point = |&row: &usize| {
+            let name = self.name(row);
+            let measured = here.iter().find(|measured| measured.name == name);
+            let ratio = measured.and_then(|measured| measured.ratio(design, base, THROUGHPUT));
+            Ok((row, ratio.ok_or_else(|| format!("published.json has no {name}"))?))
+        };
+        let points = self.rows.iter().map(point).collect::<Result<_, String>>()?;
+        let lines = published.filter(|line| !line.points.is_empty());
+        Ok(lines.chain([Line { look: HERE, points }]).collect())
     }
 
     /// Each published cell beside the same one here. `found` has the place of its row.
