@@ -74,7 +74,7 @@ struct Outcome {
     cells: Vec<Measured>,
 }
 
-/// What the chart needs of an [`Outcome`].
+/// Part of an [`Outcome`] that the chart is drawn from.
 #[derive(Debug, Deserialize)]
 struct Record {
     cells: Vec<Measured>,

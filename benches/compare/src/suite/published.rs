@@ -267,7 +267,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     Ok(Section::new("Published measurements", all, json!({ "experiments": raw })))
 }
 
-/// What the charts need of the raw numbers.
+/// Part of `published.json` that the charts are drawn from.
 #[derive(Deserialize)]
 struct Record {
     raw: Experiments,
