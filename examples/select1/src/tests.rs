@@ -2,6 +2,7 @@
 
 mod branches;
 mod conversations;
+mod domains;
 mod locks;
 mod operators;
 mod plans;

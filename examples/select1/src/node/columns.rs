@@ -5,12 +5,15 @@
 //! row, and values are converted to it, or refused when that would change them.
 
 mod declared;
+mod domain;
 mod table;
+pub mod triggers;
 mod value;
 
 use epoll_group::codec::proto::resultset::OriginalType;
 use epoll_group::codec::row::Column;
 
+pub use domain::{Domain, TOO_LONG, TRUNCATED, names};
 pub use table::{Tables, table_columns};
 
 /// utf8mb4_general_ci: the collation of all texts here.
@@ -68,6 +71,12 @@ pub enum Type {
     /// A BLOB of so many bytes.
     Blob(OriginalType, u32),
     Json,
+    /// Of so many bits.
+    Bit(u32),
+    /// Of the length of the longest member.
+    Enum(u32),
+    /// Of the length of all members with commas.
+    Set(u32),
     /// Nothing but NULL.
     Null,
 }
@@ -127,6 +136,9 @@ impl Description {
                 column
             }
             Type::Json => Column::json(name),
+            Type::Bit(bits) => Column::bit(name, bits),
+            Type::Enum(length) => Column::enumeration(name, TEXT_COLLATION, in_bytes(length)),
+            Type::Set(length) => Column::set(name, TEXT_COLLATION, in_bytes(length)),
             Type::Null => Column::null(name),
         };
         if !self.table.is_empty() {

@@ -20,7 +20,9 @@ use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
 
 pub use cache::Cache;
+pub use create::quoted;
 pub use cursor::Cursor;
+pub use rewrite::literal;
 pub use scan::{Kind, Token};
 use scan::{Tokens, scan};
 pub use set::{Scope, Setting, Target, Value};
@@ -84,6 +86,8 @@ pub struct Query {
     pub ignores: bool,
     /// Definitions that belong to it.
     pub then: Vec<String>,
+    /// The table whose triggers are made anew, because its columns change.
+    pub retypes: Option<String>,
     /// Of `IF EXISTS` and `IF NOT EXISTS`: the table, and whether it is to be there.
     pub conditional: Option<(String, Expected)>,
 }

@@ -4,6 +4,7 @@ use epoll_group::session::SessionError;
 use rusqlite::ffi::{self, ErrorCode};
 use rusqlite::{Error, types};
 
+use crate::node::columns::{TOO_LONG, TRUNCATED};
 use crate::node::functions::{INTERRUPTED, WRONG_SLEEP};
 
 /// Longest part of a statement that an error repeats, in characters.
@@ -226,6 +227,10 @@ fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
         let name = name.trim_end_matches("()");
         let text = format!("Incorrect parameter count in the call to native function '{name}'");
         SessionError::new(1582, b"42000", text)
+    } else if message.starts_with(TRUNCATED) {
+        SessionError::new(1265, b"01000", message)
+    } else if message.starts_with(TOO_LONG) {
+        SessionError::new(1406, b"22001", message)
     } else if message == INTERRUPTED {
         SessionError::interrupted()
     } else if message == WRONG_SLEEP {

@@ -9,6 +9,7 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
 
+use crate::node::columns::triggers;
 use crate::node::dialect::like;
 use crate::node::interrupt::Interrupt;
 use crate::node::variables::VERSION;
@@ -63,6 +64,7 @@ pub fn install(db: &Connection) -> Result<Caller> {
     of_the_session(db, &caller)?;
     of_time(db)?;
     of_texts(db)?;
+    triggers::install(db)?;
     let sleeper = caller.clone();
     db.create_scalar_function("sleep", 1, IMPURE, move |context| {
         let seconds = match context.get_raw(0) {

@@ -5,7 +5,7 @@ use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::Connection;
 
-use crate::node::columns::{Description, TEXT_COLLATION, table_columns};
+use crate::node::columns::{Description, Domain, TEXT_COLLATION, table_columns};
 use crate::node::database::Database;
 use crate::node::dialect::{Filter, Scope, Show};
 use crate::node::engine::Engine;
@@ -131,7 +131,8 @@ impl Database {
             let facts = column.facts;
             reply.row(|row| {
                 row.text(&column.name);
-                row.text(kind.to_ascii_lowercase());
+                let domain = Domain::declared(&kind).map(|domain| domain.to_string());
+                row.text(domain.unwrap_or_else(|| kind.to_ascii_lowercase()));
                 row.text(if facts.not_null { "NO" } else { "YES" });
                 row.text(match facts {
                     _ if facts.primary_key => "PRI",
@@ -197,7 +198,13 @@ impl Database {
         let all = "select name, sql from sqlite_master where name = ?1 collate nocase \
                    and type in ('table', 'view')";
         let found = self.rows(db, all, [table])?;
-        let [name, sql] = found.into_iter().next().ok_or_else(|| no_table(&self.schema, table))?;
+        let [name, mut sql] =
+            found.into_iter().next().ok_or_else(|| no_table(&self.schema, table))?;
+        for [kind] in self.rows(db, "select type from pragma_table_info(?1)", [table])? {
+            if let Some(domain) = Domain::declared(&kind) {
+                sql = sql.replace(&domain.definition(), &domain.to_string());
+            }
+        }
         pairs(reply, ["Table", "Create Table"], [(name, sql)])
     }
 

@@ -3,7 +3,7 @@
 //! `engine.rs` is the service, and the file to read first; `statements.rs` says what it does for each
 //! kind of statement, `run.rs` runs one in SQLite, `rest.rs` gives its rows, `transactions.rs` lends
 //! connections, `branches.rs` keeps what is prepared. `dialect.rs` reads MySQL's SQL, `columns.rs`
-//! describes results as MySQL does.
+//! describes results as MySQL does, and `columns/domain.rs` has the values of BIT, ENUM and SET.
 //!
 //! [`Node`] is a server with it in this process.
 

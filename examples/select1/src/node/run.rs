@@ -10,7 +10,7 @@ use rusqlite::types::{ToSqlOutput, Value};
 use rusqlite::{Connection, Statement};
 
 use crate::node::arguments;
-use crate::node::columns::{Description, Type};
+use crate::node::columns::{Description, Type, triggers};
 use crate::node::cursor::{Cell, Compiled, Cursor};
 use crate::node::dialect::{Effect, Item, Query};
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
@@ -61,12 +61,18 @@ impl Run<'_> {
     /// Runs a definition.
     pub fn define(&self, db: &Connection) -> Result<(), SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
+        if let Some(table) = &self.query.retypes {
+            triggers::remove(db, table).map_err(sqlite)?;
+        }
         let mut statement = db.prepare(&self.query.sql).map_err(sqlite)?;
         self.bind(&mut statement)?;
         statement.raw_execute().map_err(sqlite)?;
         drop(statement);
         // One statement, whatever is in it.
-        self.query.then.iter().try_for_each(|more| db.execute(more, []).map(drop).map_err(sqlite))
+        for more in &self.query.then {
+            db.execute(more, []).map_err(sqlite)?;
+        }
+        if self.query.retypes.is_some() { triggers::make(db).map_err(sqlite) } else { Ok(()) }
     }
 
     /// Runs any other query: a change to its end, a result up to its first rows.

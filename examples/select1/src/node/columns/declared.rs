@@ -2,11 +2,14 @@
 
 use epoll_group::codec::proto::resultset::OriginalType;
 
-use super::Type;
+use super::{Domain, Type};
 
 impl Type {
     /// The type of a declaration such as `bigint(20) unsigned`. What is unknown is a text.
     pub fn declared(declaration: &str) -> Self {
+        if let Some(domain) = Domain::declared(declaration) {
+            return domain.kind();
+        }
         let lower = declaration.to_ascii_lowercase();
         let (name, rest) = match lower.split_once('(') {
             Some((name, rest)) => (name.trim(), rest),
@@ -89,6 +92,9 @@ mod tests {
             ("something", Type::Text(OriginalType::MysqlTypeBlob, 65_535)),
             ("", Type::Text(OriginalType::MysqlTypeBlob, 65_535)),
             ("char(", Type::Char(1)),
+            ("bit blob(9)", Type::Bit(9)),
+            ("enum blob(61,6e6f)", Type::Enum(2)),
+            ("set blob(61,6e6f)", Type::Set(4)),
         ];
         for (declaration, kind) in cases {
             assert_eq!(Type::declared(declaration), kind, "{declaration}");

@@ -1,10 +1,12 @@
 //! Values of SQLite in columns of a type.
 
-use epoll_group::codec::value::{Date, DateTime, Decimal, Time};
+use std::borrow::Cow;
+
+use epoll_group::codec::value::{Date, DateTime, Decimal, Set, Time, Value};
 use epoll_group::session::{Row, SessionError};
 use rusqlite::types::ValueRef;
 
-use super::{Description, Type};
+use super::{Description, Type, names};
 
 impl Type {
     /// The type of an expression, by a value of it; none while that is NULL.
@@ -72,23 +74,33 @@ fn write_converted(kind: Type, row: &mut Row<'_>, value: ValueRef<'_>) -> Option
         | Type::Binary(_)
         | Type::VarBinary(_)
         | Type::Blob(..)
-        | Type::Null => match value {
-            ValueRef::Integer(value) => row.text(value.to_string()),
-            ValueRef::Real(value) => row.text(value.to_string()),
-            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => row.text(bytes),
-            ValueRef::Null => row.null(),
-        },
+        | Type::Null => row.text(as_text(value)),
+        Type::Bit(_) => row.value(Value::Bit(as_integer(value)?.cast_unsigned())),
+        Type::Enum(_) => row.value(Value::Enum(&as_text(value))),
+        Type::Set(_) => {
+            let set = as_text(value);
+            row.value(Value::Set(Set::new(names(&set), &mut Vec::new())));
+        }
     }
     Some(())
 }
 
-fn as_integer(value: ValueRef<'_>) -> Option<i64> {
+pub(super) fn as_integer(value: ValueRef<'_>) -> Option<i64> {
     match value {
         ValueRef::Integer(value) => Some(value),
         // Such a number is one of i64, too.
         ValueRef::Real(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i64),
         ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),
         _ => None,
+    }
+}
+
+fn as_text(value: ValueRef<'_>) -> Cow<'_, [u8]> {
+    match value {
+        ValueRef::Null => Cow::Borrowed(&[]),
+        ValueRef::Integer(value) => Cow::Owned(value.to_string().into_bytes()),
+        ValueRef::Real(value) => Cow::Owned(value.to_string().into_bytes()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Cow::Borrowed(bytes),
     }
 }
 

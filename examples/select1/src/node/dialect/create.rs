@@ -3,29 +3,22 @@
 use std::fmt::Write;
 
 use epoll_group::session::SessionError;
+use rusqlite::types::ValueRef;
 use sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, Expr, Ident, IndexColumn, ObjectName, OrderBySort,
-    Statement, TableConstraint, Value,
+    AlterTableOperation, ColumnDef, ColumnOption, CreateTable, DataType, EnumMember, Expr, Ident,
+    IndexColumn, ObjectName, OrderBySort, Statement, TableConstraint, Value,
 };
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 
 use super::cursor::Cursor;
 use super::{Effect, Expected, Query, Reader, rewrite};
+use crate::node::columns::Domain;
 use crate::node::errors::{syntax, unsupported};
 
 /// Reads `create table`.
 pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
-    // Text in executable comments is part of the statement.
-    let mut text = reader.text.to_owned();
-    for range in reader.tokens.removed.iter().rev() {
-        text.replace_range(range.clone(), " ");
-    }
-    let statements = Parser::parse_sql(&MySqlDialect {}, &text).map_err(|error| match error {
-        ParserError::RecursionLimitExceeded => unsupported("so deep a statement"),
-        error => syntax(&error.to_string()),
-    })?;
-    match statements.into_iter().next() {
+    match parse(reader)? {
         Some(Statement::CreateTable(table)) if table.query.is_some() => {
             if table.columns.is_empty() {
                 rewrite::rewrite(reader)
@@ -39,6 +32,19 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         Some(Statement::CreateTable(table)) => write_table(&table),
         _ => Err(reader.error_at(0)),
     }
+}
+
+fn parse(reader: &Reader<'_, '_>) -> Result<Option<Statement>, SessionError> {
+    // Text in executable comments is part of the statement.
+    let mut text = reader.text.to_owned();
+    for range in reader.tokens.removed.iter().rev() {
+        text.replace_range(range.clone(), " ");
+    }
+    let statements = Parser::parse_sql(&MySqlDialect {}, &text).map_err(|error| match error {
+        ParserError::RecursionLimitExceeded => unsupported("so deep a statement"),
+        error => syntax(&error.to_string()),
+    })?;
+    Ok(statements.into_iter().next())
 }
 
 /// `drop index k on t`, where SQLite wants no table.
@@ -56,7 +62,8 @@ pub(super) fn drop_index(
     Ok(definition(format!("drop index {}", quoted(&index))))
 }
 
-/// `alter table t add index k (c)` is an index of its own; the rest SQLite knows or refuses.
+/// `alter table t add index k (c)` is an index of its own, and a column with a [`Domain`] is written
+/// anew; the rest SQLite knows or refuses.
 pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     let mut cursor = Cursor::new(&reader.tokens.all);
     cursor.words(&["alter", "table"]);
@@ -75,8 +82,17 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
             let unique = if unique { "unique " } else { "" };
             return Ok(definition(format!("create {unique}index {name} on {table} {columns}")));
         }
+        if let Ok(Some(Statement::AlterTable(alter))) = parse(reader)
+            && let [AlterTableOperation::AddColumn { column_def, column_position: None, .. }] =
+                &alter.operations[..]
+            && domain(column_def)?.is_some()
+        {
+            let column = write_column(column_def, false)?;
+            let sql = format!("alter table {} add column {column}", quoted(&table));
+            return Ok(Query { retypes: Some(table), ..definition(sql) });
+        }
     }
-    rewrite::rewrite(reader)
+    Ok(Query { retypes: Some(table), ..rewrite::rewrite(reader)? })
 }
 
 fn definition(sql: String) -> Query {
@@ -96,7 +112,9 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
                     defined as a key";
         return Err(SessionError::new(1075, b"42000", text));
     }
+    let mut has_domains = false;
     for column in &table.columns {
+        has_domains |= domain(column)?.is_some();
         parts.push(write_column(column, numbered.is_some())?);
     }
     for constraint in &table.constraints {
@@ -136,8 +154,9 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
         return Err(syntax("\0"));
     }
     let sql = format!("create table {condition}{} ({})", quoted(&name), parts.join(", "));
+    let retypes = has_domains.then(|| name.clone());
     let conditional = table.if_not_exists.then_some((name, Expected::Missing));
-    Ok(Query { then, conditional, ..definition(sql) })
+    Ok(Query { then, conditional, retypes, ..definition(sql) })
 }
 
 /// The columns of the primary key.
@@ -168,12 +187,34 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
         // The only form in which SQLite numbers rows.
         return Ok(format!("{name} integer primary key autoincrement not null"));
     }
-    let mut text = format!("{name} {}", column.data_type);
+    let domain = domain(column)?;
+    let declared = domain.as_ref().map(Domain::definition);
+    let mut text = format!("{name} {}", declared.unwrap_or_else(|| column.data_type.to_string()));
+    let mut options = column.options.iter().map(|option| &option.option);
+    let is_not_null = options.clone().any(|option| *option == ColumnOption::NotNull);
+    let has_default = options.any(|option| matches!(option, ColumnOption::Default(_)));
+    if let Some(Domain::Enum(members)) = &domain
+        && let Some(first) = members.first()
+        && is_not_null
+        && !has_default
+    {
+        // The default of MySQL.
+        write!(text, " default {}", rewrite::literal(first)).expect("a String takes everything");
+    }
     for option in &column.options {
         let option = &option.option;
         let put = match option {
             ColumnOption::Null | ColumnOption::NotNull => format!(" {option}"),
-            ColumnOption::Default(value) => format!(" default ({})", write_default(value)),
+            ColumnOption::Default(value) => {
+                let invalid = || {
+                    let why = domain.as_ref().map(|domain| domain.excludes(&value.to_string()));
+                    let (name, why) = (&column.name.value, why.unwrap_or_default());
+                    let text = format!("Invalid default value for '{name}': {why}");
+                    SessionError::new(1067, b"42000", text)
+                };
+                let written = write_default(value, domain.as_ref()).ok_or_else(invalid)?;
+                format!(" default ({written})")
+            }
             ColumnOption::PrimaryKey(_) if has_numbered => continue,
             ColumnOption::PrimaryKey(_) => " primary key not null".to_owned(),
             ColumnOption::Unique(_) => " unique".to_owned(),
@@ -190,14 +231,44 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
     Ok(text)
 }
 
-/// A default. A string is written anew: it has escapes, or other quotes than SQLite's.
-fn write_default(value: &Expr) -> String {
-    if let Expr::Value(value) = value
-        && let Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) = &value.value
-    {
-        return rewrite::literal(text);
+/// A default. A string is written anew: it has escapes, or other quotes than SQLite's. None for a literal
+/// that is not in the domain; the triggers check other expressions.
+fn write_default(value: &Expr, domain: Option<&Domain>) -> Option<String> {
+    let Expr::Value(literal) = value else { return Some(value.to_string()) };
+    let number = match &literal.value {
+        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => {
+            let named = domain.map_or_else(|| Some(text.clone()), |domain| domain.named(text));
+            return named.map(|text| rewrite::literal(&text));
+        }
+        Value::SingleQuotedByteStringLiteral(digits) => rewrite::bits(digits)?,
+        Value::Number(digits, _) if domain.is_some() => digits.parse().ok()?,
+        Value::Null => return Some(value.to_string()),
+        _ if domain.is_none() => return Some(value.to_string()),
+        _ => return None,
+    };
+    match domain {
+        None => {}
+        Some(domain @ Domain::Bit(_)) => drop(domain.store("", ValueRef::Integer(number)).ok()?),
+        Some(_) => return None,
     }
-    value.to_string()
+    Some(number.to_string())
+}
+
+/// The domain of a column, if its type has one.
+fn domain(column: &ColumnDef) -> Result<Option<Domain>, SessionError> {
+    let name = &column.name.value;
+    Ok(Some(match &column.data_type {
+        DataType::Bit(bits) => Domain::bit(name, bits.unwrap_or(1))?,
+        DataType::Set(members) => Domain::set(name, members.clone())?,
+        DataType::Enum(members, None) => {
+            let member = |member: &EnumMember| match member {
+                EnumMember::Name(name) => Ok(name.clone()),
+                EnumMember::NamedValue(..) => Err(syntax(&column.data_type.to_string())),
+            };
+            Domain::enumeration(name, members.iter().map(member).collect::<Result<_, _>>()?)?
+        }
+        _ => return Ok(None),
+    }))
 }
 
 /// Writes the columns of a key. Their names are quoted here, because the text that sqlparser writes
@@ -233,6 +304,6 @@ fn last_name(name: &ObjectName) -> Result<String, SessionError> {
 }
 
 /// A name as SQLite reads it, whatever is in it.
-fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

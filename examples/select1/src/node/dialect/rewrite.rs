@@ -90,6 +90,11 @@ impl Rewrite<'_, '_> {
                 {
                     let pad = if digits.len() % 2 == 0 { "" } else { "0" };
                     self.replace(range, format!("x'{pad}{digits}'"));
+                } else if let Some(digits) = token.text.strip_prefix(['b', 'B']) {
+                    let bits = bits(digits.trim_matches('\''));
+                    let bits = bits.ok_or_else(|| self.reader.error_at(at))?;
+                    // Without a sign, which could begin a comment.
+                    self.replace(range, format!("{bits:#x}"));
                 }
             }
             Kind::Mark => {
@@ -325,6 +330,14 @@ impl Rewrite<'_, '_> {
 pub(super) fn variable_name(text: &str) -> String {
     let inner = |quote| text.strip_prefix(quote).and_then(|text: &str| text.strip_suffix(quote));
     ['`', '\'', '"'].into_iter().find_map(inner).unwrap_or(text).to_owned()
+}
+
+/// The number of a literal such as `b'101'`, without its quotes. As in SQLite's integers, the last of
+/// 64 bits is the sign.
+pub(super) fn bits(digits: &str) -> Option<i64> {
+    let is_digits = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let bits = u64::from_str_radix(digits, 2).ok().filter(|_| is_digits);
+    bits.map(u64::cast_signed)
 }
 
 /// A string as a literal of SQLite.

@@ -9,7 +9,7 @@ pub enum Kind {
     Quoted,
     /// A string, in single or double quotes.
     Text,
-    /// A number, also `0x1f` and `x'1f'`.
+    /// A number, also `0x1f`, `x'1f'` and `b'101'`.
     Number,
     /// `@name`.
     UserVariable,
@@ -152,7 +152,9 @@ fn token(bytes: &[u8], at: usize) -> Result<(Kind, usize), Unterminated> {
     Ok(match bytes[at] {
         b'`' => (Kind::Quoted, quote_end(bytes, at)?),
         b'\'' | b'"' => (Kind::Text, quote_end(bytes, at)?),
-        b'x' | b'X' if next == Some(b'\'') => (Kind::Number, quote_end(bytes, at + 1)?),
+        b'x' | b'X' | b'b' | b'B' if next == Some(b'\'') => {
+            (Kind::Number, quote_end(bytes, at + 1)?)
+        }
         b'?' => (Kind::Mark, at + 1),
         b'@' if next == Some(b'@') => (Kind::SystemVariable, system_variable_end(bytes, at + 2)?),
         b'@' if matches!(next, Some(b'`' | b'\'' | b'"')) => {
@@ -317,7 +319,7 @@ mod tests {
         let kinds = |text| -> Vec<Kind> {
             scan(text).expect("it is terminated").all.iter().map(|token| token.kind).collect()
         };
-        assert_eq!(kinds("1 1.5 .5 1e9 1.e-3 0x1F x'00'"), [Kind::Number; 7]);
+        assert_eq!(kinds("1 1.5 .5 1e9 1.e-3 0x1F x'00' b'01'"), [Kind::Number; 8]);
         assert_eq!(kinds("a 1a ä $b 1e"), [Kind::Word; 5]);
         assert_eq!(kinds("@a @`a b` @'c' @a.b"), [Kind::UserVariable; 4]);
         assert_eq!(kinds("@@a @@global.a @@session.`a`"), [Kind::SystemVariable; 3]);

@@ -35,6 +35,7 @@ fn the_rest_is_written_anew() {
         ("select \"a'b\"", "select 'a''b'"),
         ("select a from test.t", "select a from  t"),
         ("select 0x1f, x'00'", "select x'1f', x'00'"),
+        ("select 1-b'101', B'0'", "select 1-0x5, 0x0"),
         ("insert ignore t values (1)", "insert or ignore into t values (1)"),
         ("select 1--1", "select 1- -1"),
         ("truncate table t", "delete from t"),

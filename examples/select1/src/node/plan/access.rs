@@ -16,7 +16,7 @@ use epoll_group::session::SessionError;
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Statement, StatementStatus, ToSql};
 
-use super::catalogue::{self, Index, Table, quoted};
+use super::catalogue::{self, Index, Table};
 use super::keys::{self, KeyColumn};
 use super::shape::{Asked, Wanted, Way};
 use super::types::type_of;
@@ -24,6 +24,7 @@ use super::value::name_of;
 use super::{refuse, sqlite};
 use crate::node::columns::Description;
 use crate::node::cursor::{Compiled, Cursor};
+use crate::node::dialect::quoted;
 use crate::node::pool::Lent;
 
 /// Cache of the statements for shapes of plans.

@@ -134,11 +134,6 @@ impl TableColumn {
     }
 }
 
-/// A name in a statement.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
 /// The version of the catalogue: another one after each change of a table.
 pub(super) fn version(db: &Connection) -> Result<i64, SessionError> {
     let mut statement = db.prepare_cached("pragma main.schema_version").map_err(sqlite)?;

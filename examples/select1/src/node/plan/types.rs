@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use epoll_group::codec::proto::resultset::OriginalType;
-use epoll_group::codec::value::{Date, DateTime, Time, Value};
+use epoll_group::codec::value::{Date, DateTime, Set, Time, Value};
 use epoll_group::session::SessionError;
 use rusqlite::types::ValueRef;
 
 use super::exact::{Exact, MAX_SCALE};
 use super::refuse;
 use super::value::{Num, Val, leading_number};
-use crate::node::columns::{Description, Type};
+use crate::node::columns::{Description, Type, names};
 
 /// Most digits of a DECIMAL.
 const MAX_DIGITS: u8 = 65;
@@ -42,6 +42,7 @@ impl Type {
             Self::Signed(_) => 19,
             Self::Unsigned(_) => 20,
             Self::Year => 4,
+            Self::Bit(_) => 20,
             Self::Decimal { digits, .. } => *digits,
             _ => 0,
         }
@@ -56,7 +57,7 @@ impl Type {
     }
 
     pub(super) const fn is_unsigned(&self) -> bool {
-        matches!(self, Self::Unsigned(_) | Self::Year)
+        matches!(self, Self::Unsigned(_) | Self::Year | Self::Bit(_))
     }
 
     pub(super) const fn is_integer(&self) -> bool {
@@ -72,6 +73,7 @@ impl Type {
     pub(super) const fn is_textual(&self) -> bool {
         self.is_binary()
             || matches!(self, Self::Char(_) | Self::VarChar(_) | Self::Text(..) | Self::Json)
+            || matches!(self, Self::Enum(_) | Self::Set(_))
     }
 
     /// A date or a time: no number, and not compared as text.
@@ -92,7 +94,8 @@ impl Type {
             (Self::Signed(_), other) => {
                 Val::Int(clamp(number(other).to_integer(), i64::MIN, i64::MAX))
             }
-            (Self::Unsigned(_) | Self::Year, other) => {
+            (Self::Bit(_), ValueRef::Integer(bits)) => Val::Uint(bits.cast_unsigned()),
+            (Self::Unsigned(_) | Self::Year | Self::Bit(_), other) => {
                 Val::Uint(clamp(number(other).to_integer(), u64::MIN, u64::MAX))
             }
             (Self::Float, other) => Val::Double(f64::from(number(other).to_f64() as f32)),
@@ -129,6 +132,9 @@ impl Type {
             Self::Unsigned(_) | Self::Year => {
                 cell(Value::Unsigned(clamp(number().to_integer(), u64::MIN, u64::MAX)));
             }
+            Self::Bit(_) => cell(Value::Bit(clamp(number().to_integer(), u64::MIN, u64::MAX))),
+            Self::Enum(_) => cell(Value::Enum(&text())),
+            Self::Set(_) => cell(Value::Set(Set::new(names(&text()), &mut Vec::new()))),
             Self::Float => cell(Value::Float(number().to_f64() as f32)),
             Self::Double => cell(Value::Double(number().to_f64())),
             Self::Decimal { scale, .. } => {
