@@ -232,6 +232,24 @@ fn a_table_can_be_altered() {
 }
 
 #[test]
+fn names_may_have_quotes_and_rows_are_numbered() {
+    let server = Server::start();
+    let mut client = server.client();
+    let table = r#"`a 'b' "c" _rowid_`"#;
+    let column = r#"`d 'e' "f"`"#;
+    let sql =
+        format!("create table {table} (id int auto_increment primary key, {column} enum('x\"'))");
+    change(&mut client, &sql);
+    let sql = format!("insert into {table} ({column}) values ('X\"'), (1), (null)");
+    let reply = client.run(2, request::update(&sql)).good();
+    assert_eq!((reply.affected, reply.insert_id), (Some(3), Some(1)));
+    let found = rows(&mut client, &format!("select id, concat({column}, '') from {table}"));
+    assert_eq!(found, "1|x\";2|x\";3|NULL;");
+    assert_eq!(failure(&mut client, &format!("update {table} set {column} = 'z'")).code, 1265);
+    assert_eq!(failure(&mut client, "select stored_value('int', 'a', 1)").code, 1105);
+}
+
+#[test]
 fn a_key_on_an_enum_ignores_case() {
     let server = Server::start();
     let mut client = server.client();
