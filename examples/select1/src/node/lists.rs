@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::node::columns::{Description, Domain, TEXT_COLLATION, table_columns};
 use crate::node::database::Database;
-use crate::node::dialect::{Filter, Scope, Show};
+use crate::node::dialect::{Filter, Scope, Show, quoted};
 use crate::node::engine::Engine;
 use crate::node::errors::{no_table, of_sqlite};
 use crate::node::state::EngineSession;
@@ -203,6 +203,8 @@ impl Database {
         for [kind] in self.rows(db, "select type from pragma_table_info(?1)", [table])? {
             if let Some(domain) = Domain::declared(&kind) {
                 sql = sql.replace(&domain.definition(), &domain.to_string());
+            } else if kind.contains(") ") {
+                sql = sql.replace(&quoted(&kind), &kind);
             }
         }
         pairs(reply, ["Table", "Create Table"], [(name, sql)])

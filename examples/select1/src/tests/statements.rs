@@ -449,6 +449,12 @@ fn tables_are_listed_and_described() {
     );
     assert!(rows(&mut client, "show create table sbtest1").starts_with("sbtest1|CREATE TABLE"));
     assert_eq!(failure(&mut client, "describe missing").code, 1146);
+    change(&mut client, "create table u (a int(10) unsigned, b decimal(9,2) unsigned)");
+    let shown = "u|CREATE TABLE \"u\" (\"a\" INT(10) UNSIGNED, \"b\" DECIMAL(9,2) UNSIGNED);";
+    assert_eq!(rows(&mut client, "show create table u"), shown);
+    change(&mut client, "insert into u values (4000000000, 1.5)");
+    assert_eq!(rows(&mut client, "select * from u"), "4000000000u|1.50m;");
+    change(&mut client, "drop table u");
     // Tables that change are described anew.
     assert_eq!(client.execute(2, "select * from sbtest1 limit 1").good().columns.len(), 4);
     change(&mut client, "alter table sbtest1 add column extra int");

@@ -188,8 +188,13 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
         return Ok(format!("{name} integer primary key autoincrement not null"));
     }
     let domain = domain(column)?;
-    let declared = domain.as_ref().map(Domain::definition);
-    let mut text = format!("{name} {}", declared.unwrap_or_else(|| column.data_type.to_string()));
+    let declared = match (&domain, column.data_type.to_string()) {
+        (Some(domain), _) => domain.definition(),
+        // SQLite takes no words behind parentheses.
+        (None, declared) if declared.contains(") ") => quoted(&declared),
+        (None, declared) => declared,
+    };
+    let mut text = format!("{name} {declared}");
     let mut options = column.options.iter().map(|option| &option.option);
     let is_not_null = options.clone().any(|option| *option == ColumnOption::NotNull);
     let has_default = options.any(|option| matches!(option, ColumnOption::Default(_)));
