@@ -57,7 +57,7 @@ const MARGIN: (f64, f64) = (38.0, 66.0);
 /// For screen readers.
 const ABOUT: &str = "<title>Published ratios of throughput, and the same ratios here</title>
 <desc>Nine panels. Each divides the throughput of one design by that of another one, over the number of \
-connections or sessions, on logarithmic axes. The page has a table of the main numbers.</desc>
+connections or sessions, on logarithmic axes. The page names the main numbers.</desc>
 ";
 
 impl Look {
