@@ -3,6 +3,7 @@
 #[cfg(all(feature = "client", feature = "pool"))]
 mod functions;
 mod layering;
+mod numbers;
 #[cfg(all(feature = "client", feature = "pool"))]
 mod promises;
 #[cfg(all(feature = "client", feature = "pool"))]
