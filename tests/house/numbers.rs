@@ -2,7 +2,7 @@
 //! in a record that its page names.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A ratio and the ends of its interval, as they are written.
 type Measured<'a> = [&'a str; 3];
@@ -73,15 +73,31 @@ fn texts(record: &Path) -> Vec<String> {
     if is_text { vec![fs::read_to_string(record).unwrap()] } else { Vec::new() }
 }
 
+/// README, the guide and the other pages, each with its path.
+fn pages(root: &Path) -> Vec<(PathBuf, String)> {
+    let guide = fs::read_dir(root.join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root.join(name));
+    let pages = guide.chain(others).filter(|path| path.extension().is_some_and(|end| end == "md"));
+    pages.map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn each_record_is_named_by_a_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = pages(root);
+    let names: Vec<_> = pages.iter().flat_map(|(_, text)| names(text)).collect();
+    for entry in fs::read_dir(root.join("benches/record")).unwrap() {
+        let record = entry.unwrap().file_name().into_string().unwrap();
+        assert!(names.iter().any(|name| record.starts_with(name)), "no page names {record}");
+    }
+}
+
 #[test]
 fn what_was_measured_is_in_a_record_that_the_page_names() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let records = root.join("benches/record");
-    let guide = fs::read_dir(root.join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = guide.filter(|path| path.extension().is_some_and(|end| end == "md"));
     let (mut intervals, mut times_compared) = (0, 0);
-    for page in pages.chain([root.join("README.md")]) {
-        let text = fs::read_to_string(&page).unwrap();
+    for (page, text) in pages(root) {
         let mut found = Vec::new();
         for name in names(&text) {
             let [file, folder] = [records.join(format!("{name}.md")), records.join(name)];
