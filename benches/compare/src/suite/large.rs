@@ -1,24 +1,25 @@
 //! Large results and mixed load: scans of a whole table, and transactions that read and write.
 
-use std::collections::HashSet;
+mod check;
+
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use epoll_group::codec::chunk::{BlockKind, ChunkError, ChunkFrame};
 use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::row::{Row, RowReader};
-use epoll_group::codec::value::{Value, ValueError};
+use epoll_group::codec::row::RowReader;
 use lab::load::{Answer, Conversation, Report, session_id};
 use lab::ratio::Spread;
-use lab::sessions::{self, PASSWORD, USER};
+use lab::sessions;
 use lab::table::markdown;
-use lab::xrpc::{Client, Datum, request};
+use lab::xrpc::{Datum, request};
 use serde_json::json;
+
+use check::{RANGE, Right, Seen, Table, connect};
 
 use super::select1::CONNECTIONS;
 use super::{Suite, blocks};
@@ -82,23 +83,6 @@ struct Job {
 /// A text with places for values, and its right answer.
 type Statement = (&'static str, Right);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
-    Nothing,
-    /// One row is changed.
-    Change,
-    /// This many texts `c`.
-    Texts(i64),
-    /// Texts of a range, each above the one before: all texts are different.
-    Ascending,
-    /// Sum of `k` of a range.
-    Sum,
-    /// All rows and columns.
-    Scan,
-}
-
-/// Rows of a range.
-const RANGE: i64 = 100;
 const SCAN: Statement = ("select id, k, c, pad from sbtest1", Right::Scan);
 const BEGIN: Statement = ("begin", Right::Nothing);
 const POINT: Statement = ("select c from sbtest1 where id = {id}", Right::Texts(1));
@@ -119,11 +103,6 @@ const WRITES: &[Statement] = &[
     INSERT,
     ("commit", Right::Nothing),
 ];
-
-/// Bytes of the texts `c` and `pad` of a new table, and of those that a transaction writes.
-const C_BYTES: i64 = 119;
-const PAD_BYTES: i64 = 59;
-const WRITTEN_BYTES: i64 = 23;
 
 const ROWS_SCAN: Job =
     Job { name: "scan as rows", parts: &[&[SCAN]], in_chunks: false, nodes: 1, goal: 0.95 };
@@ -272,75 +251,6 @@ impl Load for Checked {
     }
 }
 
-/// The table as it was, and its changes.
-#[derive(Debug)]
-struct Table {
-    /// Values of `k` by id, from 1.
-    ks: Vec<i64>,
-    changes: Mutex<Changes>,
-}
-
-#[derive(Debug, Default)]
-struct Changes {
-    /// Number of increments of `k`. All have ids of the lower half.
-    increments: i64,
-    /// Ids with a text `c` that was written. Those of the upper half have such a `pad` too.
-    written: HashSet<i64>,
-}
-
-impl Table {
-    fn read(address: SocketAddr, rows: i64) -> Result<Self, String> {
-        let mut client = connect(address);
-        let mut ks = vec![0; rows as usize];
-        // In parts, so that no server needs more memory here than in its windows.
-        for first in (1..=rows).step_by(1000) {
-            let range = format!("where id between {first} and {}", first + 999);
-            let reply = client.execute(1, &format!("select id, k from sbtest1 {range}"));
-            for row in &reply.rows {
-                match row[..] {
-                    [Datum::Signed(id), Datum::Signed(k)] if (1..=rows).contains(&id) => {
-                        ks[id as usize - 1] = k;
-                    }
-                    _ => return Err(format!("the table has {row:?}")),
-                }
-            }
-        }
-        Ok(Self { ks, changes: Mutex::default() })
-    }
-
-    fn rows(&self) -> i64 {
-        self.ks.len() as i64
-    }
-
-    /// First half of the ids.
-    fn half(&self) -> i64 {
-        self.rows() / 2
-    }
-
-    /// Sum of `k` of a range before all increments.
-    fn sum(&self, first: i64) -> i64 {
-        self.ks[first as usize - 1..][..RANGE as usize].iter().sum()
-    }
-
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Numbers of rows, and sums of ids, `k`, bytes of `c` and bytes of `pad`, after all changes.
-    fn sums(&self) -> [i64; 5] {
-        let (rows, changes) = (self.rows(), self.changes());
-        let inserted = changes.written.iter().filter(|id| **id > self.half()).count() as i64;
-        let written = changes.written.len() as i64;
-        [
-            rows,
-            sum_of_ids(rows),
-            self.ks.iter().sum::<i64>() + changes.increments,
-            rows * C_BYTES - written * (C_BYTES - WRITTEN_BYTES),
-            rows * PAD_BYTES - inserted * (PAD_BYTES - WRITTEN_BYTES),
-        ]
-    }
-}
-
 /// Statements of the sessions of one connection, and the check of their answers.
 struct Statements {
     job: Job,
@@ -362,87 +272,6 @@ struct Session {
     /// First id of its range.
     first: i64,
     seen: Seen,
-}
-
-/// What one answer has so far.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    rows: i64,
-    changed: i64,
-    /// The sum of `k` of a range, or of the ids of a scan.
-    sum: i64,
-    /// Bytes of the texts of a scan.
-    text_bytes: i64,
-    /// Texts of another length, or out of order.
-    wrong_texts: i64,
-    last_text: Vec<u8>,
-}
-
-impl Seen {
-    fn row(&mut self, right: Right, row: Row<'_>) -> Result<(), ValueError> {
-        self.rows += 1;
-        match right {
-            Right::Scan => {
-                self.value(0, row.cell(0)?.signed()?.map_or(Value::Null, Value::Signed));
-                for place in [2, 3] {
-                    self.value(place, row.cell(place)?.bytes()?.map_or(Value::Null, Value::Bytes));
-                }
-            }
-            Right::Sum => self.sum = row.cell(0)?.signed()?.unwrap_or(0),
-            _ => {
-                let c = row.cell(0)?.bytes()?.unwrap_or_default();
-                let fits = [C_BYTES, WRITTEN_BYTES].contains(&(c.len() as i64));
-                let ascends = right != Right::Ascending || self.last_text.as_slice() < c;
-                self.wrong_texts += i64::from(!(fits && ascends));
-                self.last_text.clear();
-                self.last_text.extend_from_slice(c);
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds a value of a scan.
-    fn value(&mut self, column: usize, value: Value<'_>) {
-        match value {
-            Value::Signed(id) if column == 0 => self.sum += id,
-            Value::Bytes(text) => self.text_bytes += text.len() as i64,
-            _ => {}
-        }
-    }
-
-    fn chunk(&mut self, body: &[u8]) -> Result<(), ChunkError> {
-        let chunk = ChunkFrame::parse(body)?;
-        let count = chunk.row_count();
-        self.rows += i64::from(count);
-        let kinds = [BlockKind::Signed, BlockKind::Signed, BlockKind::Bytes, BlockKind::Bytes];
-        for (column, (block, kind)) in chunk.columns().zip(kinds).enumerate() {
-            for value in block.values(kind, count, column as u32)? {
-                self.value(column, value?);
-            }
-        }
-        Ok(())
-    }
-
-    fn is(&self, right: Right, first: i64, table: &Table) -> bool {
-        let (rows, changed) = match right {
-            Right::Nothing => (0, 0),
-            Right::Change => (0, 1),
-            Right::Texts(rows) => (rows, 0),
-            Right::Ascending => (RANGE, 0),
-            Right::Sum => (1, 0),
-            Right::Scan => (table.rows(), 0),
-        };
-        let sums_fit = match right {
-            // Other transactions have made some of the increments.
-            Right::Sum => (0..=table.changes().increments).contains(&(self.sum - table.sum(first))),
-            Right::Scan => {
-                let text_bytes = rows * (C_BYTES + PAD_BYTES);
-                (self.sum, self.text_bytes) == (sum_of_ids(rows), text_bytes)
-            }
-            _ => true,
-        };
-        (self.rows, self.changed, self.wrong_texts) == (rows, changed, 0) && sums_fit
-    }
 }
 
 impl Statements {
@@ -547,16 +376,111 @@ impl Conversation for Statements {
     }
 }
 
-fn connect(address: SocketAddr) -> Client {
-    let mut client = Client::logged_in(address, USER, PASSWORD);
-    client.new_session(1);
-    client
-}
-
-fn sum_of_ids(rows: i64) -> i64 {
-    rows * (rows + 1) / 2
-}
-
 fn text(error: impl Error) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(single_use_lifetimes, reason = "`impl Trait` takes no other on stable")]
+
+    use baselines::statements::{self, Account, Engine, Outcome};
+    use baselines::thread_per_session;
+    use epoll_group::codec::row::Column;
+    use epoll_group::codec::value::Value;
+    use epoll_group::session::SessionError;
+    use lab::ratio::Spread;
+    use lab::sessions::{PASSWORD, USER};
+
+    use super::*;
+    use crate::engine::{Sqlite, Transaction};
+    use crate::server::any;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Fault {
+        /// Statements that begin like this change nothing.
+        Loses(&'static [&'static str]),
+        CutsTexts,
+        /// A part of a statement is taken for another.
+        Takes(&'static str, &'static str),
+    }
+
+    struct Faulty(Fault, Sqlite);
+
+    struct Cutting<'a, A>(&'a mut A);
+
+    impl Engine for Faulty {
+        type Session = Transaction;
+
+        fn execute(
+            &self,
+            session: &mut Transaction,
+            sql: &[u8],
+            out: &mut impl statements::Answer,
+        ) -> Result<Outcome, SessionError> {
+            match self.0 {
+                Fault::Loses(lost) if lost.iter().any(|lost| sql.starts_with(lost.as_bytes())) => {
+                    Ok(Outcome::Changed(1))
+                }
+                Fault::Loses(_) => self.1.execute(session, sql, out),
+                Fault::CutsTexts => self.1.execute(session, sql, &mut Cutting(out)),
+                Fault::Takes(this, for_that) => {
+                    let sql = String::from_utf8_lossy(sql).replace(this, for_that);
+                    self.1.execute(session, sql.as_bytes(), out)
+                }
+            }
+        }
+    }
+
+    impl<A: statements::Answer> statements::Answer for Cutting<'_, A> {
+        fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+            self.0.columns(columns)
+        }
+
+        fn row<'v>(
+            &mut self,
+            values: impl Iterator<Item = Result<Value<'v>, SessionError>>,
+        ) -> Result<(), SessionError> {
+            self.0.row(values.map(|value| match value? {
+                Value::Bytes(text) => Ok(Value::Bytes(&text[..11])),
+                other => Ok(other),
+            }))
+        }
+    }
+
+    fn measure(job: Job, fault: Fault) -> Result<u64, Box<dyn Error>> {
+        let folder = tempfile::tempdir()?;
+        let engine = Sqlite::open(&folder.path().join("test.db"), 1000)?;
+        let account = Account::new(USER, PASSWORD);
+        let address = thread_per_session::start(any(), account, Faulty(fault, engine))?;
+        let mut load = (job.workload(2, 2, 1000).connect)(address)?;
+        load.run_for(Duration::from_millis(50))?;
+        load.finish()
+    }
+
+    #[test]
+    fn lost_changes_and_wrong_answers_are_found() {
+        let all = &["update", "delete", "insert"];
+        for lost in [&all[..], &["update sbtest1 set k"], &["update sbtest1 set c"], &all[1..]] {
+            let error = measure(TRANSACTION, Fault::Loses(lost)).unwrap_err().to_string();
+            assert!(error.starts_with("the table has"), "{lost:?}: {error}");
+        }
+        for job in [ROWS_SCAN, CHUNKS_SCAN, TRANSACTION] {
+            assert!(measure(job, Fault::Loses(&[])).unwrap() > 0);
+            assert_answer_is_wrong(job, Fault::CutsTexts);
+        }
+        assert_answer_is_wrong(TRANSACTION, Fault::Takes("order by c", "order by c desc"));
+        assert_answer_is_wrong(TRANSACTION, Fault::Takes("sum(k)", "sum(k) - 1"));
+    }
+
+    fn assert_answer_is_wrong(job: Job, fault: Fault) {
+        let error = measure(job, fault).unwrap_err().to_string();
+        assert!(error.contains("StmtExecuteOk"), "{}, {fault:?}: {error}", job.name);
+    }
+
+    #[test]
+    fn goal_inside_of_the_interval_is_open() {
+        let spread = Spread::of(vec![0.96, 0.98, 1.0, 1.02, 1.04]).unwrap();
+        assert_eq!([0.95, 1.0, 1.05].map(|goal| reached(&spread, goal)), ["yes", "open", "no"]);
+    }
 }
