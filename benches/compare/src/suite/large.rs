@@ -1,7 +1,5 @@
 //! Large results and mixed load: scans of a whole table, and transactions that read and write.
 
-mod check;
-
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,8 +17,6 @@ use lab::table::markdown;
 use lab::xrpc::{Datum, request};
 use serde_json::json;
 
-use check::{RANGE, Right, Seen, Table, connect};
-
 use super::select1::CONNECTIONS;
 use super::{Suite, blocks};
 use crate::experiment::{Experiment, Lane, Plan};
@@ -33,6 +29,10 @@ use crate::table::{
     THROUGHPUT, or_dash,
 };
 use crate::workload::{Load, Workload};
+
+mod check;
+
+use check::{RANGE, Right, Seen, Table, connect};
 
 pub const SUITE: Suite = Suite {
     name: "large",
@@ -47,8 +47,9 @@ A scan is `select id, k, c, pad from sbtest1`, 100 000 rows of 200 bytes, as row
 Updates have ids of the table's lower half, and the delete and the insert one of its upper half.
 
 Each answer is checked: its number of rows and of changes, the length of each text and the order of ordered ones, \
-the sum of a range, and of a scan the sums of ids and of lengths. Before its server ends, the table must have its \
-rows, each increment of `k`, and each text that was written.
+and of a scan the sums of ids and of lengths. The sum of a range may exceed the first one by the increments of `k` \
+that were sent. Before its server ends, the table must have all rows, all increments, and the sums of lengths that \
+the written texts make.
 
 - **old**: a thread for each session, a thread that reads for each of 16 connections;
 - **new**: the library before the same engine, over 16 connections;
@@ -56,14 +57,14 @@ rows, each increment of `k`, and each text that was written.
 - **select1**: the example of a whole data node.
 
 The engine is SQLite. A session waits for the right to write from its first change to its commit, in all designs. \
-In SQLite, `select1` reads inside of the transaction from `begin` on. The others read outside of it until their first \
-change. The load offers no credit, so that the socket alone slows a server down. Databases are in the temporary folder: set \
-`TMPDIR` to memory.
+From `begin` on, `select1` reads inside of a transaction of SQLite. The others read outside of it until their first \
+change. The load offers no credit, so that the socket alone slows a server down. Databases are in the temporary \
+folder: set `TMPDIR` to memory.
 
-Through the sharding proxy, four nodes have a quarter of the rows each, and all are one process. The \
-proxy cannot be placed before `jdbc`, because it has many sessions on a connection. It keeps a transaction on one \
-node, so there the ranges come before `begin`, and the other statements have ids of one node. It answers a scan of \
-several nodes as rows. It offers its nodes credit, which `new` and `select1` obey and `old` ignores.
+Through the sharding proxy, four nodes have a quarter of the rows each, and all are one process. The proxy \
+cannot be placed before `jdbc`, because it has many sessions on a connection. It keeps a transaction on one node, so \
+there the ranges come before `begin`, and the other statements have ids of one node. It answers a scan of several \
+nodes as rows. It offers credit to the nodes, which `new` and `select1` obey and `old` ignores.
 
 Ratios are to *old*. A goal is *open* if the interval contains it.";
 
@@ -401,8 +402,8 @@ mod tests {
         /// Statements that begin like this change nothing.
         Loses(&'static [&'static str]),
         CutsTexts,
-        /// A part of a statement is taken for another.
-        Takes(&'static str, &'static str),
+        /// Replaces the first text by the second in each statement.
+        Replaces(&'static str, &'static str),
     }
 
     struct Faulty(Fault, Sqlite);
@@ -424,8 +425,8 @@ mod tests {
                 }
                 Fault::Loses(_) => self.1.execute(session, sql, out),
                 Fault::CutsTexts => self.1.execute(session, sql, &mut Cutting(out)),
-                Fault::Takes(this, for_that) => {
-                    let sql = String::from_utf8_lossy(sql).replace(this, for_that);
+                Fault::Replaces(from, to) => {
+                    let sql = String::from_utf8_lossy(sql).replace(from, to);
                     self.1.execute(session, sql.as_bytes(), out)
                 }
             }
@@ -469,8 +470,8 @@ mod tests {
             assert!(measure(job, Fault::Loses(&[])).unwrap() > 0);
             assert_answer_is_wrong(job, Fault::CutsTexts);
         }
-        assert_answer_is_wrong(TRANSACTION, Fault::Takes("order by c", "order by c desc"));
-        assert_answer_is_wrong(TRANSACTION, Fault::Takes("sum(k)", "sum(k) - 1"));
+        assert_answer_is_wrong(TRANSACTION, Fault::Replaces("order by c", "order by c desc"));
+        assert_answer_is_wrong(TRANSACTION, Fault::Replaces("sum(k)", "sum(k) - 1"));
     }
 
     fn assert_answer_is_wrong(job: Job, fault: Fault) {

@@ -10,6 +10,7 @@ use epoll_group::codec::value::{Value, ValueError};
 use lab::sessions::{PASSWORD, USER};
 use lab::xrpc::{Client, Datum};
 
+/// Right answer to a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     Nothing,
@@ -17,7 +18,7 @@ pub enum Right {
     Change,
     /// This many texts `c`.
     Texts(i64),
-    /// Texts of a range, each above the one before: all texts are different.
+    /// Texts `c` of a range, each above the one before. No two texts are equal.
     Ascending,
     /// Sum of `k` of a range.
     Sum,
@@ -28,9 +29,9 @@ pub enum Right {
 /// Rows of a range.
 pub const RANGE: i64 = 100;
 /// Bytes of the texts `c` and `pad` of a new table, and of those that a transaction writes.
-pub const C_BYTES: i64 = 119;
-pub const PAD_BYTES: i64 = 59;
-pub const WRITTEN_BYTES: i64 = 23;
+const C_BYTES: i64 = 119;
+const PAD_BYTES: i64 = 59;
+const WRITTEN_BYTES: i64 = 23;
 
 /// The table as it was, and its changes.
 #[derive(Debug)]
@@ -72,13 +73,13 @@ impl Table {
         self.ks.len() as i64
     }
 
-    /// First half of the ids.
+    /// Last id of the lower half.
     pub fn half(&self) -> i64 {
         self.rows() / 2
     }
 
-    /// Sum of `k` of a range before all increments.
-    pub fn sum(&self, first: i64) -> i64 {
+    /// Sum of `k` of the range from this id on, before all increments.
+    fn sum(&self, first: i64) -> i64 {
         self.ks[first as usize - 1..][..RANGE as usize].iter().sum()
     }
 
@@ -86,7 +87,7 @@ impl Table {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Numbers of rows, and sums of ids, `k`, bytes of `c` and bytes of `pad`, after all changes.
+    /// Number of rows, and sums of ids, `k`, bytes of `c` and bytes of `pad`, after all changes.
     pub fn sums(&self) -> [i64; 5] {
         let (rows, changes) = (self.rows(), self.changes());
         let inserted = changes.written.iter().filter(|id| **id > self.half()).count() as i64;
@@ -101,12 +102,12 @@ impl Table {
     }
 }
 
-/// What one answer has so far.
+/// Contents of an answer so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    pub rows: i64,
+    rows: i64,
     pub changed: i64,
-    /// The sum of `k` of a range, or of the ids of a scan.
+    /// Sum of `k` of a range, or of the ids of a scan.
     sum: i64,
     /// Bytes of the texts of a scan.
     text_bytes: i64,
@@ -139,7 +140,7 @@ impl Seen {
     }
 
     /// Adds a value of a scan.
-    pub fn value(&mut self, column: usize, value: Value<'_>) {
+    fn value(&mut self, column: usize, value: Value<'_>) {
         match value {
             Value::Signed(id) if column == 0 => self.sum += id,
             Value::Bytes(text) => self.text_bytes += text.len() as i64,
@@ -160,6 +161,7 @@ impl Seen {
         Ok(())
     }
 
+    /// Returns true if the answer is right for a range from `first` on.
     pub fn is(&self, right: Right, first: i64, table: &Table) -> bool {
         let (rows, changed) = match right {
             Right::Nothing => (0, 0),
@@ -170,7 +172,7 @@ impl Seen {
             Right::Scan => (table.rows(), 0),
         };
         let sums_fit = match right {
-            // Other transactions have made some of the increments.
+            // Any of the increments may be made by now.
             Right::Sum => (0..=table.changes().increments).contains(&(self.sum - table.sum(first))),
             Right::Scan => {
                 let text_bytes = rows * (C_BYTES + PAD_BYTES);
@@ -188,6 +190,6 @@ pub fn connect(address: SocketAddr) -> Client {
     client
 }
 
-pub fn sum_of_ids(rows: i64) -> i64 {
+fn sum_of_ids(rows: i64) -> i64 {
     rows * (rows + 1) / 2
 }
