@@ -87,7 +87,7 @@ pub struct Query {
     /// Definitions that belong to it.
     pub then: Vec<String>,
     /// The table whose triggers are made anew, because its columns change.
-    pub retypes: Option<String>,
+    pub retriggers: Option<String>,
     /// Of `IF EXISTS` and `IF NOT EXISTS`: the table, and whether it is to be there.
     pub conditional: Option<(String, Expected)>,
 }

@@ -200,7 +200,12 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
 fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let behind = |start: &str| message.strip_prefix(start);
     let between = |start: &str, end: &str| behind(start)?.strip_suffix(end);
-    let error = if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
+    // The first two repeat values, which may have any words.
+    let error = if message.starts_with(TRUNCATED) {
+        SessionError::new(1265, b"01000", message)
+    } else if message.starts_with(TOO_LONG) {
+        SessionError::new(1406, b"22001", message)
+    } else if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
         no_table(schema, name.strip_prefix("main.").unwrap_or(name))
     } else if let Some(name) = behind("no such column: ") {
         // A name in double quotes here was in back-ticks in the client's statement.
@@ -227,10 +232,6 @@ fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
         let name = name.trim_end_matches("()");
         let text = format!("Incorrect parameter count in the call to native function '{name}'");
         SessionError::new(1582, b"42000", text)
-    } else if message.starts_with(TRUNCATED) {
-        SessionError::new(1265, b"01000", message)
-    } else if message.starts_with(TOO_LONG) {
-        SessionError::new(1406, b"22001", message)
     } else if message == INTERRUPTED {
         SessionError::interrupted()
     } else if message == WRONG_SLEEP {

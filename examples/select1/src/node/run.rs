@@ -61,7 +61,7 @@ impl Run<'_> {
     /// Runs a definition.
     pub fn define(&self, db: &Connection) -> Result<(), SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        if let Some(table) = &self.query.retypes {
+        if let Some(table) = &self.query.retriggers {
             triggers::remove(db, table).map_err(sqlite)?;
         }
         let mut statement = db.prepare(&self.query.sql).map_err(sqlite)?;
@@ -72,7 +72,7 @@ impl Run<'_> {
         for more in &self.query.then {
             db.execute(more, []).map_err(sqlite)?;
         }
-        if self.query.retypes.is_some() { triggers::make(db).map_err(sqlite) } else { Ok(()) }
+        if self.query.retriggers.is_some() { triggers::make(db).map_err(sqlite) } else { Ok(()) }
     }
 
     /// Runs any other query: a change to its end, a result up to its first rows.

@@ -164,6 +164,11 @@ fn a_value_outside_of_the_type_is_an_error_of_any_statement() {
     assert_eq!(error.text, text);
     let error = failure(&mut client, "update t set b = 16");
     assert_eq!(error.text, "Data too long for column 'b': 16 is not in bit(4)");
+    let hostile = "update t set e = 'x\\0 has no column named \ty'";
+    let error = failure(&mut client, hostile);
+    let text = r"Data truncated for column 'e': 'x\0 has no column named \ty' is not in enum(";
+    assert!(error.code == 1265 && error.text.starts_with(text), "{}", error.text);
+    assert_eq!(failure(&mut client, "update t set b = 'x values for y'").code, 1406);
     assert_eq!(rows(&mut client, "select count(*) from t"), "1;");
     // The stored form also comes from a select and from a duplicate.
     change(&mut client, "insert into t (id, s) select id, x from other where id = 3");
@@ -189,6 +194,8 @@ fn definitions_that_mysql_refuses_are_refused() {
         ("enum('a') default 1", 1067),
         ("set('a','a')", 1291),
         ("set('a,b')", 1367),
+        ("set('a\\0b')", 1367),
+        ("enum('a\\0b')", 1367),
         ("set('a') default 'a,b'", 1067),
         (&format!("set({many})"), 1097),
     ];

@@ -76,9 +76,9 @@ impl Domain {
         let (kind, list) = declared.strip_suffix(')')?.split_once(" blob(")?;
         let members = || list.split(',').map(from_hex).collect::<Option<_>>();
         match kind {
-            "bit" => list.parse().ok().map(Self::Bit),
-            "enum" => members().map(Self::Enum),
-            "set" => members().map(Self::Set),
+            "bit" => Self::bit("", list.parse().ok()?).ok(),
+            "enum" => Self::enumeration("", members()?).ok(),
+            "set" => Self::set("", members()?).ok(),
             _ => None,
         }
     }
@@ -134,13 +134,12 @@ impl Domain {
                 ValueRef::Text(bytes) => format!("'{}'", String::from_utf8_lossy(bytes)),
                 ValueRef::Blob(bytes) => format!("'{}'", bytes.escape_ascii()),
             };
-            format!("{problem}'{column}': {}", self.excludes(&value))
+            format!("{problem}'{}': {}", shown(column), self.excludes(&value))
         })
     }
 
     /// Returns the reason of an error.
     pub fn excludes(&self, value: &str) -> String {
-        let shown = |text: &str| text.chars().take(LONGEST_SHOWN).collect::<String>();
         format!("{} is not in {}", shown(value), shown(&self.to_string()))
     }
 
@@ -204,6 +203,11 @@ fn distinct(
     members: Vec<String>,
     most: usize,
 ) -> Result<Vec<String>, SessionError> {
+    if let Some(member) = members.iter().find(|member| member.contains('\0')) {
+        let kind = kind.to_lowercase();
+        let text = format!("Illegal {kind} '{}' value found: a member has no NUL", shown(member));
+        return Err(SessionError::new(1367, b"22007", text));
+    }
     let error = |code, text| Err(SessionError::new(code, b"HY000", text));
     if members.len() > most {
         let text = format!(
@@ -221,6 +225,19 @@ fn distinct(
         }
         None => Ok(members),
     }
+}
+
+/// The beginning of a text for an error. Control characters are escaped: with a NUL in it SQLite's errors
+/// lose their text.
+fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(LONGEST_SHOWN) {
+        match character {
+            control if control.is_control() => shown.extend(control.escape_debug()),
+            other => shown.push(other),
+        }
+    }
+    shown
 }
 
 fn position(members: &[String], name: &str) -> Option<usize> {
@@ -263,6 +280,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_declared_type_keeps_to_the_limits() {
+        let set = |members| {
+            let members: Vec<_> = (0..members).map(|member| hex(&format!("m{member}"))).collect();
+            format!("set blob({})", members.join(","))
+        };
+        let cases =
+            ["bit blob(0)", "bit blob(65)", "bit blob(4000000000)", "enum blob(6100)", &set(65)];
+        for declared in cases {
+            assert_eq!(Domain::declared(declared), None, "{declared}");
+        }
+        assert!(Domain::declared(&set(64)).is_some());
+    }
 
     fn members() -> impl Strategy<Value = Vec<String>> {
         let members = prop::collection::hash_set("[a-z '\\\\ä😀]{0,5}[a-z]", 1..=MOST_IN_SET);

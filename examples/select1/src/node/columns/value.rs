@@ -97,7 +97,7 @@ pub(super) fn as_integer(value: ValueRef<'_>) -> Option<i64> {
 
 fn as_text(value: ValueRef<'_>) -> Cow<'_, [u8]> {
     match value {
-        ValueRef::Null => Cow::Borrowed(&[]),
+        ValueRef::Null => unreachable!("NULL is written before"),
         ValueRef::Integer(value) => Cow::Owned(value.to_string().into_bytes()),
         ValueRef::Real(value) => Cow::Owned(value.to_string().into_bytes()),
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Cow::Borrowed(bytes),

@@ -89,10 +89,10 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         {
             let column = write_column(column_def, false)?;
             let sql = format!("alter table {} add column {column}", quoted(&table));
-            return Ok(Query { retypes: Some(table), ..definition(sql) });
+            return Ok(Query { retriggers: Some(table), ..definition(sql) });
         }
     }
-    Ok(Query { retypes: Some(table), ..rewrite::rewrite(reader)? })
+    Ok(Query { retriggers: Some(table), ..rewrite::rewrite(reader)? })
 }
 
 fn definition(sql: String) -> Query {
@@ -154,9 +154,9 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
         return Err(syntax("\0"));
     }
     let sql = format!("create table {condition}{} ({})", quoted(&name), parts.join(", "));
-    let retypes = has_domains.then(|| name.clone());
+    let retriggers = has_domains.then(|| name.clone());
     let conditional = table.if_not_exists.then_some((name, Expected::Missing));
-    Ok(Query { then, conditional, retypes, ..definition(sql) })
+    Ok(Query { then, conditional, retriggers, ..definition(sql) })
 }
 
 /// The columns of the primary key.
