@@ -44,6 +44,10 @@ pub fn check_order(column: &ColumnMetaData, texts_by_bytes: bool) -> Result<(), 
             let why = "the order of its members is known to the data nodes only";
             Err(unroutable(format_args!("an order by `{name}`"), why))
         }
+        FieldType::Bit if column.length.is_none_or(|bits| bits > 63) => {
+            let why = "a data node may order 64 bits as a signed number";
+            Err(unroutable(format_args!("an order by `{name}`"), why))
+        }
         FieldType::Bytes if !is_binary && !texts_by_bytes => {
             let why = "which text comes first depends on its collation (text_order is not set)";
             Err(unroutable(format_args!("an order by the text `{name}`"), why))
@@ -242,6 +246,22 @@ mod tests {
             assert_eq!(average(sum.clone(), count, digits), Ok(expected), "{sum:?} / {count}");
         }
         assert_eq!(average(decimal(i128::MAX, 0), 2, Some(4)).expect_err("too much").code(), 1690);
+    }
+
+    #[test]
+    fn what_the_data_nodes_may_order_in_another_way_is_refused() {
+        let column = |kind, length| ColumnMetaData { r#type: kind, length, ..Default::default() };
+        for (kind, length, is_ordered) in [
+            (FieldType::Bit, Some(63), true),
+            (FieldType::Bit, Some(64), false),
+            (FieldType::Bit, None, false),
+            (FieldType::Enum, Some(4), false),
+            (FieldType::Set, Some(4), false),
+            (FieldType::Sint, Some(20), true),
+        ] {
+            let checked = check_order(&column(kind, length), true);
+            assert_eq!(checked.is_ok(), is_ordered, "{kind:?} {length:?}");
+        }
     }
 
     #[test]
