@@ -10,11 +10,13 @@ mod table;
 pub mod triggers;
 mod value;
 
+use std::sync::Arc;
+
 use epoll_group::codec::proto::resultset::OriginalType;
 use epoll_group::codec::row::Column;
 
-pub use domain::{Domain, TOO_LONG, TRUNCATED, names};
-pub use table::{Tables, table_columns};
+pub use domain::{Domain, TOO_LONG, TRUNCATED, from_hex, names};
+pub use table::{Tables, rowid_name, table_columns};
 
 /// utf8mb4_general_ci: the collation of all texts here.
 pub const TEXT_COLLATION: u64 = 45;
@@ -32,6 +34,7 @@ pub struct Description {
     pub schema: String,
     /// None for an expression, until there is a value.
     pub kind: Option<Type>,
+    pub domain: Option<Arc<Domain>>,
     pub facts: Facts,
 }
 
@@ -97,6 +100,7 @@ impl Description {
             table: String::new(),
             schema: String::new(),
             kind,
+            domain: None,
             facts: Facts::default(),
         }
     }

@@ -116,10 +116,15 @@ fn a_value_has_many_spellings() {
     assert_eq!(rows(&mut client, &highest), "-4611686018427387904|7;");
     let all = format!("select 1-b'{}', 7", "1".repeat(64));
     assert_eq!(rows(&mut client, &all), "2|7;");
-    let mut returning = request::update("update t set e = 2 where id = 3");
-    returning.hint = Some(b"/* +returning fields(e) */".to_vec());
-    assert_eq!(client.run(2, returning).good().rows, [[enumerated("2")]]);
-    assert_eq!(row(&mut client, 3)[1], enumerated("Point"));
+    for change in [
+        "insert into t values (8, x'05', 2, 3)",
+        "update t set b = x'0005', e = 'POINT', s = 'B,text' where id = 3",
+    ] {
+        let mut returning = request::update(change);
+        returning.hint = Some(b"/* +returning fields(b, e, s) */".to_vec());
+        let expected = [Datum::Bit(5), enumerated("Point"), set(&["text", "b"])];
+        assert_eq!(client.run(2, returning).good().rows, [expected], "{change}");
+    }
 }
 
 #[test]
@@ -188,6 +193,14 @@ fn definitions_that_mysql_refuses_are_refused() {
         ("bit(65)", 1439),
         ("bit(1) default 2", 1067),
         ("bit(1) default b'10'", 1067),
+        ("bit(1) default -1", 1067),
+        ("bit(1) default -18446744073709551615", 1067),
+        ("bit(1) default (1 + 0)", 1067),
+        ("bit(4) default 0x10", 1067),
+        ("bit(4) default '5'", 1067),
+        ("enum('a','b') default ('zzz')", 1067),
+        ("enum('a','b') default (5)", 1067),
+        ("enum('a','b') default (current_timestamp)", 1067),
         ("enum()", 1064),
         ("enum('a','A ')", 1291),
         ("enum('a') default 'b'", 1067),
@@ -254,6 +267,48 @@ fn names_may_have_quotes_and_rows_are_numbered() {
     assert_eq!(found, "1|x\";2|x\";3|NULL;");
     assert_eq!(failure(&mut client, &format!("update {table} set {column} = 'z'")).code, 1265);
     assert_eq!(failure(&mut client, "select stored_value('int', 'a', 1)").code, 1105);
+}
+
+#[test]
+fn a_default_is_stored_as_a_value_is() {
+    let server = Server::start();
+    let mut client = server.client();
+    let cases = [
+        ("bit(4) default (0x05)", "5|5;"),
+        ("bit(4) default x'0005'", "5|5;"),
+        ("bit(4) default +(5)", "5|5;"),
+        ("bit(4) default true", "1|1;"),
+        ("bit(64) default 18446744073709551615", "-1|-1;"),
+        ("enum('a','b') default ('B')", "b|b;"),
+        ("enum('a','b') default x'42'", "b|b;"),
+        ("enum('a','b') default (null)", "NULL|NULL;"),
+        ("set('x','y') default (('Y,x'))", "x,y|x,y;"),
+    ];
+    let value = |column| format!("if({column} + 0 = 0, concat({column}, ''), {column} + 0)");
+    for (kind, expected) in cases {
+        change(&mut client, &format!("create table t (id int, a {kind})"));
+        change(&mut client, "insert into t (id) values (1)");
+        change(&mut client, &format!("alter table t add column b {kind}"));
+        let sql = format!("select {}, {} from t", value("a"), value("b"));
+        assert_eq!(rows(&mut client, &sql), expected, "{kind}");
+        change(&mut client, "drop table t");
+    }
+    let error = failure(&mut client, "create table t (a bit(1) default (1 + 0))");
+    assert_eq!(error.text, "Invalid default value for 'a': (1 + 0) is no literal");
+}
+
+#[test]
+fn columns_may_have_names_of_the_row_number() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (_rowid_ int, OID int, e enum('a','b'))");
+    change(&mut client, "insert into t values (7, 7, 2), (7, 7, 'A')");
+    assert_eq!(rows(&mut client, "select concat(e, '') from t order by 1"), "a;b;");
+    assert_eq!(failure(&mut client, "update t set e = 'x'").code, 1265);
+    let create = "create table u (_rowid_ int, rowid int, oid int, e enum('a'))";
+    let error = failure(&mut client, create);
+    assert!(error.text.contains("'_rowid_', 'rowid' and 'oid'"), "{}", error.text);
+    assert_eq!(failure(&mut client, "select * from u").code, 1146);
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! member such as `point` contains `int`. With `blob` the column has no affinity, so a number stays a
 //! number, which an ENUM takes as an index.
 //!
-//! A member of an ENUM is stored as text, so rows are compared and sorted by text and not by index. A SET
-//! is stored as a text with commas, and a BIT as an integer, which is negative from 2⁶³ on.
+//! A member of an ENUM is stored as text, so rows are compared and sorted by text: `e = 1` and `e + 0` do
+//! not mean the index of a member. A SET is stored as a text with commas, and a BIT as an integer, which
+//! is negative from 2⁶³ on. An argument from there on must be bound as octets.
 //!
-//! `triggers.rs` stores values. They run behind a statement: the hint `returning` gives values as the
-//! statement has written them, and `insert ignore` reports what is not in the domain as an error.
+//! `triggers.rs` stores values. The triggers run behind a statement, so CHECK, `on duplicate key update`
+//! and `returning` see values as the statement has written them. A returned value gets its stored form when
+//! it is sent. `insert ignore` reports a value outside of the domain as an error.
 
 use std::fmt;
 
@@ -74,7 +76,8 @@ impl Domain {
     /// Reads a type as SQLite has it. `None` if it is another type.
     pub fn declared(declared: &str) -> Option<Self> {
         let (kind, list) = declared.strip_suffix(')')?.split_once(" blob(")?;
-        let members = || list.split(',').map(from_hex).collect::<Option<_>>();
+        let member = |digits| String::from_utf8(from_hex(digits)?).ok();
+        let members = || list.split(',').map(member).collect::<Option<_>>();
         match kind {
             "bit" => Self::bit("", list.parse().ok()?).ok(),
             "enum" => Self::enumeration("", members()?).ok(),
@@ -269,10 +272,13 @@ fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(digits: &str) -> Option<String> {
+/// Decodes pairs of hexadecimal digits.
+pub fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
     let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes = digits.as_bytes().chunks(2).map(byte).collect::<Option<_>>()?;
-    String::from_utf8(bytes).ok()
+    digits.as_bytes().chunks(2).map(byte).collect()
 }
 
 #[cfg(test)]

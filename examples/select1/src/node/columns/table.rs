@@ -1,10 +1,11 @@
 //! Columns of tables, read from SQLite's catalogue.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
-use super::{Description, Facts, Type};
+use super::{Description, Domain, Facts, Type};
 
 /// Cache of the columns of tables, one for each connection; emptied when tables change.
 ///
@@ -91,6 +92,13 @@ impl Facts {
     }
 }
 
+/// Returns a name of the row number that none of these columns has.
+pub fn rowid_name(columns: impl Iterator<Item = impl AsRef<str>> + Clone) -> Option<&'static str> {
+    let is_free =
+        |name: &&str| !columns.clone().any(|column| column.as_ref().eq_ignore_ascii_case(name));
+    ["_rowid_", "rowid", "oid"].into_iter().find(is_free)
+}
+
 /// All columns of a table, in order; none if there is no such table.
 pub fn table_columns(
     db: &Connection,
@@ -107,6 +115,7 @@ pub fn table_columns(
             table: table.to_owned(),
             schema: schema.to_owned(),
             kind: Some(Type::declared(&declared)),
+            domain: Domain::declared(&declared).map(Arc::new),
             facts,
         })
     })?;

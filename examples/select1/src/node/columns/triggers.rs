@@ -4,13 +4,20 @@
 //! statement writes. They are made anew when a table is altered: SQLite drops no column that a trigger
 //! names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
 
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Error, Result};
 
 use super::domain::Domain;
+use super::rowid_name;
 use crate::node::dialect::{literal, quoted};
+
+/// Types that a connection keeps decoded, at most.
+const MOST_KNOWN: usize = 8;
+/// A pattern of their names, for LIKE.
+const NAMES: &str = "values of %";
 
 /// Makes the function of the triggers known: the stored form of a value by type and name of its column.
 pub fn install(db: &Connection) -> Result<()> {
@@ -18,12 +25,19 @@ pub fn install(db: &Connection) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
         | FunctionFlags::SQLITE_INNOCUOUS;
-    db.create_scalar_function("stored_value", 3, flags, |context| {
-        // SQLite keeps auxiliary data for one run of a trigger only, which is one row.
-        let domain = Domain::declared(context.get_raw(0).as_str()?);
-        let none = || Error::UserFunctionError("no type with a domain".into());
-        let stored =
-            domain.ok_or_else(none)?.store(context.get_raw(1).as_str()?, context.get_raw(2));
+    // The last types. SQLite keeps auxiliary data for one run of a trigger only, which is one row.
+    let known = Mutex::new(VecDeque::<(String, Domain)>::new());
+    db.create_scalar_function("stored_value", 3, flags, move |context| {
+        let declared = context.get_raw(0).as_str()?;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.iter().any(|(text, _)| text == declared) {
+            let none = || Error::UserFunctionError("no type with a domain".into());
+            let domain = Domain::declared(declared).ok_or_else(none)?;
+            known.truncate(MOST_KNOWN - 1);
+            known.push_front((declared.to_owned(), domain));
+        }
+        let (_, domain) = known.iter().find(|(text, _)| text == declared).expect("it is known now");
+        let stored = domain.store(context.get_raw(1).as_str()?, context.get_raw(2));
         stored.map_err(|text| Error::UserFunctionError(text.into()))
     })
 }
@@ -31,10 +45,11 @@ pub fn install(db: &Connection) -> Result<()> {
 /// Drops the triggers of a table.
 pub fn remove(db: &Connection, table: &str) -> Result<()> {
     let mut triggers = db.prepare(
-        "select name from sqlite_master where type = 'trigger' and name like 'values of %' \
-         and tbl_name = ?1 collate nocase",
+        "select name from sqlite_master where type = 'trigger' and name like ?1 \
+         and tbl_name = ?2 collate nocase",
     )?;
-    let names = triggers.query_map([table], |row| row.get(0))?.collect::<Result<Vec<String>>>()?;
+    let names =
+        triggers.query_map([NAMES, table], |row| row.get(0))?.collect::<Result<Vec<String>>>()?;
     names.iter().try_for_each(|name| db.execute_batch(&format!("drop trigger {}", quoted(name))))
 }
 
@@ -43,11 +58,11 @@ pub fn make(db: &Connection) -> Result<()> {
     let mut columns = db.prepare(
         "select m.name, c.name, c.type from sqlite_master m, pragma_table_info(m.name) c \
          where m.type = 'table' and c.type like '% blob(%' and not exists \
-         (select 1 from sqlite_master t where t.type = 'trigger' and t.name like 'values of %' \
+         (select 1 from sqlite_master t where t.type = 'trigger' and t.name like ?1 \
          and t.tbl_name = m.name)",
     )?;
     let mut tables = BTreeMap::<String, Vec<(String, String)>>::new();
-    let mut rows = columns.query([])?;
+    let mut rows = columns.query([NAMES])?;
     while let Some(row) = rows.next()? {
         let (column, declared): (String, String) = (row.get(1)?, row.get(2)?);
         if Domain::declared(&declared).is_some() {
@@ -55,11 +70,23 @@ pub fn make(db: &Connection) -> Result<()> {
         }
     }
     drop(rows);
-    tables.iter().try_for_each(|(table, columns)| db.execute_batch(&definition(table, columns)))
+    let mut all = db.prepare("select name from pragma_table_info(?1)")?;
+    for (table, columns) in &tables {
+        let all = all.query_map([table], |row| row.get(0))?.collect::<Result<Vec<String>>>()?;
+        let Some(rowid) = rowid_name(all.iter()) else {
+            let text = format!(
+                "table '{table}' with a BIT, ENUM or SET column has columns '_rowid_', 'rowid' and \
+                 'oid', so its rows have no number"
+            );
+            return Err(Error::UserFunctionError(text.into()));
+        };
+        db.execute_batch(&definition(table, rowid, columns))?;
+    }
+    Ok(())
 }
 
 /// The triggers of a table with these columns and declared types.
-fn definition(table: &str, columns: &[(String, String)]) -> String {
+fn definition(table: &str, rowid: &str, columns: &[(String, String)]) -> String {
     let stored = |row: &str, (column, declared): &(String, String)| {
         let [declared, name] = [declared, column].map(|text| literal(text));
         format!("stored_value({declared}, {name}, {row}{})", quoted(column))
@@ -83,9 +110,9 @@ fn definition(table: &str, columns: &[(String, String)]) -> String {
         // `insert ignore` passes over an update that would repeat a key.
         format!(
             "create trigger {name} after {event} on {quoted_table} when {new} begin \
-             update {quoted_table} set {values} where _rowid_ = new._rowid_; \
+             update {quoted_table} set {values} where {rowid} = new.{rowid}; \
              select raise(abort, {duplicate}) from {quoted_table} \
-             where _rowid_ = new._rowid_ and ({old}); end;"
+             where {rowid} = new.{rowid} and ({old}); end;"
         )
     };
     trigger("insert", "insert") + &trigger("update", &format!("update of {names}"))

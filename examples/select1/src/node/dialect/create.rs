@@ -3,17 +3,17 @@
 use std::fmt::Write;
 
 use epoll_group::session::SessionError;
-use rusqlite::types::ValueRef;
+use rusqlite::types::Value as Stored;
 use sqlparser::ast::{
     AlterTableOperation, ColumnDef, ColumnOption, CreateTable, DataType, EnumMember, Expr, Ident,
-    IndexColumn, ObjectName, OrderBySort, Statement, TableConstraint, Value,
+    IndexColumn, ObjectName, OrderBySort, Statement, TableConstraint, UnaryOperator, Value,
 };
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 
 use super::cursor::Cursor;
 use super::{Effect, Expected, Query, Reader, rewrite};
-use crate::node::columns::Domain;
+use crate::node::columns::{Domain, from_hex};
 use crate::node::errors::{syntax, unsupported};
 
 /// Reads `create table`.
@@ -211,13 +211,11 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
         let put = match option {
             ColumnOption::Null | ColumnOption::NotNull => format!(" {option}"),
             ColumnOption::Default(value) => {
-                let invalid = || {
-                    let why = domain.as_ref().map(|domain| domain.excludes(&value.to_string()));
-                    let (name, why) = (&column.name.value, why.unwrap_or_default());
-                    let text = format!("Invalid default value for '{name}': {why}");
+                let invalid = |why| {
+                    let text = format!("Invalid default value for '{}': {why}", column.name.value);
                     SessionError::new(1067, b"42000", text)
                 };
-                let written = write_default(value, domain.as_ref()).ok_or_else(invalid)?;
+                let written = write_default(value, domain.as_ref()).map_err(invalid)?;
                 format!(" default ({written})")
             }
             ColumnOption::PrimaryKey(_) if has_numbered => continue,
@@ -236,27 +234,67 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
     Ok(text)
 }
 
-/// A default. A string is written anew: it has escapes, or other quotes than SQLite's. None for a literal
-/// that is not in the domain; the triggers check other expressions.
-fn write_default(value: &Expr, domain: Option<&Domain>) -> Option<String> {
-    let Expr::Value(literal) = value else { return Some(value.to_string()) };
-    let number = match &literal.value {
-        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => {
-            let named = domain.map_or_else(|| Some(text.clone()), |domain| domain.named(text));
-            return named.map(|text| rewrite::literal(&text));
+/// A default. A string is written anew: it has escapes, or other quotes than SQLite's. With a domain it is
+/// the stored form of a literal, because `alter table` fills rows with it and runs no triggers.
+///
+/// # Errors
+/// Returns the reason why the column cannot have this default.
+fn write_default(value: &Expr, domain: Option<&Domain>) -> Result<String, String> {
+    let constant = constant(value);
+    let Some(domain) = domain else {
+        let is_bits = value.to_string().starts_with("B'");
+        return Ok(match constant {
+            Some(Stored::Text(text)) => rewrite::literal(&text),
+            Some(Stored::Integer(bits)) if is_bits => bits.to_string(),
+            _ => value.to_string(),
+        });
+    };
+    let constant = constant.ok_or_else(|| format!("{value} is no literal"))?;
+    let stored = match (domain, &constant) {
+        // MySQL takes the number of a member in rows only.
+        (Domain::Enum(_) | Domain::Set(_), Stored::Integer(_) | Stored::Real(_)) => None,
+        _ => domain.store("", (&constant).into()).ok(),
+    };
+    match stored {
+        Some(Stored::Text(text)) => Ok(rewrite::literal(&text)),
+        Some(Stored::Integer(number)) => Ok(number.to_string()),
+        Some(_) => Ok("null".to_owned()),
+        None => Err(domain.excludes(&value.to_string())),
+    }
+}
+
+/// The value of a literal, also with a sign or in parentheses.
+fn constant(value: &Expr) -> Option<Stored> {
+    use Stored::{Blob, Integer, Null, Real, Text};
+    let literal = match value {
+        Expr::Nested(value) | Expr::UnaryOp { op: UnaryOperator::Plus, expr: value } => {
+            return constant(value);
         }
-        Value::SingleQuotedByteStringLiteral(digits) => rewrite::bits(digits)?,
-        Value::Number(digits, _) if domain.is_some() => digits.parse().ok()?,
-        Value::Null => return Some(value.to_string()),
-        _ if domain.is_none() => return Some(value.to_string()),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            return match constant(expr)? {
+                Integer(number) if number >= 0 => Some(Integer(-number)),
+                Real(number) => Some(Real(-number)),
+                _ => None,
+            };
+        }
+        Expr::Value(literal) => &literal.value,
         _ => return None,
     };
-    match domain {
-        None => {}
-        Some(domain @ Domain::Bit(_)) => drop(domain.store("", ValueRef::Integer(number)).ok()?),
-        Some(_) => return None,
-    }
-    Some(number.to_string())
+    Some(match literal {
+        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Text(text.clone()),
+        Value::SingleQuotedByteStringLiteral(digits) => Integer(rewrite::bits(digits)?),
+        Value::HexStringLiteral(digits) => {
+            let even = digits.len().next_multiple_of(2);
+            Blob(from_hex(&format!("{digits:0>even$}"))?)
+        }
+        Value::Number(digits, _) => match digits.parse::<u64>() {
+            Ok(number) => Integer(number.cast_signed()),
+            Err(_) => Real(digits.parse().ok()?),
+        },
+        Value::Boolean(is) => Integer((*is).into()),
+        Value::Null => Null,
+        _ => return None,
+    })
 }
 
 /// The domain of a column, if its type has one.

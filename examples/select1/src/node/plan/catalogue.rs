@@ -6,7 +6,7 @@ use epoll_group::session::SessionError;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{refuse, sqlite};
-use crate::node::columns::{Description, table_columns};
+use crate::node::columns::{Description, rowid_name, table_columns};
 
 /// A table.
 #[derive(Debug)]
@@ -68,8 +68,7 @@ impl Table {
         let without_rowid = "select wr from pragma_table_list(?1) where schema = 'main'";
         let without_rowid: bool =
             db.query_row(without_rowid, [&name], |row| row.get(0)).map_err(sqlite)?;
-        let is_free = |alias: &&str| !columns.iter().any(|c| c.name().eq_ignore_ascii_case(alias));
-        let rowid = ["_rowid_", "rowid", "oid"].into_iter().find(is_free);
+        let rowid = rowid_name(columns.iter().map(TableColumn::name));
         Ok(Self { name, rowid: rowid.filter(|_| !without_rowid), columns })
     }
 
