@@ -84,6 +84,9 @@ fn values_arrive_in_rows_and_chunks_and_from_plans() {
             (reply.columns, expected.clone().map(Vec::from).to_vec())
         );
     }
+    let octets = [Scalar::octets([0xff; 8])];
+    client.run(2, request::query_with("update t set b = ? where id = 1", octets)).good();
+    assert_eq!(rows(&mut client, "select count(*) from t where b = -1"), "2;");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::node::dialect::{literal, quoted};
 
 /// Types that a connection keeps decoded, at most.
 const MOST_KNOWN: usize = 8;
-/// A pattern of their names, for LIKE.
+/// Pattern of the names of these triggers, for LIKE.
 const NAMES: &str = "values of %";
 
 /// Makes the function of the triggers known: the stored form of a value by type and name of its column.
