@@ -40,7 +40,7 @@ use crate::store::{Limits, Shared};
 /// Called with how the flush went.
 pub(crate) type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// A transaction, which may have turned out to write nothing, or a compaction that waits for a flush.
+/// A transaction or a compaction that waits for a flush. A transaction may have written nothing.
 pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
     /// Bytes of its answer.

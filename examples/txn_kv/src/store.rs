@@ -121,11 +121,15 @@ impl Store {
     ///
     /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
     /// announced stall; never for a flush, except the one transaction that flushes for all. A
-    /// transaction without puts and deletions reads the newest durable revision, and waits for no row.
+    /// transaction without puts and deletions reads the last durable revision and waits for no row, but in
+    /// [`Design::Compensate`], and if a compaction passes the revision meanwhile.
     pub fn txn(&self, txn: Txn, done: impl FnOnce(Result<Outcome, StoreError>) + Send + 'static) {
+        // Readers of this design see revisions that are not durable yet.
+        let compensates = self.0.index.design() == Design::Compensate;
         match self.0.limits.check(&txn) {
-            Ok(()) if txn.writes() => self.0.run(txn, Box::new(done)),
-            checked => done(checked.and_then(|()| self.look(&txn))),
+            Ok(()) if compensates || txn.writes() => self.0.run(txn, Box::new(done)),
+            Ok(()) => self.look(txn, Box::new(done)),
+            Err(error) => done(Err(error)),
         }
     }
 

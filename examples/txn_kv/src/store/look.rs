@@ -1,5 +1,9 @@
 //! Transactions without writes, which read one revision.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::Store;
 use crate::error::StoreError;
 use crate::evaluate::{holds, read};
@@ -7,22 +11,51 @@ use crate::index::KeyRevision;
 use crate::record::Key;
 use crate::txn::{KeyRange, Op, OpResult, Outcome, Txn};
 
+type Looked = Result<Outcome, StoreError>;
+
+/// Called with the outcome of a transaction.
+type Done = Box<dyn FnOnce(Looked) + Send>;
+
+/// Answers in the order in which they are called, each with its outcome.
+type Answers = VecDeque<(Done, Looked)>;
+
+thread_local! {
+    /// Answers that this thread has still to call; `None` if it is not calling any. An answer may begin the
+    /// next transaction, whose answer must not need more stack.
+    static ANSWERS: RefCell<Option<Answers>> = const { RefCell::new(None) };
+}
+
+/// Calls an answer, at once or after the one that this thread is in. A panic of it affects nothing else.
+fn answer(done: Done, outcome: Looked) {
+    let is_outermost = ANSWERS.with_borrow_mut(|answers| {
+        let is_outermost = answers.is_none();
+        answers.get_or_insert_default().push_back((done, outcome));
+        is_outermost
+    });
+    if !is_outermost {
+        return;
+    }
+    let next = || ANSWERS.with_borrow_mut(|answers| answers.as_mut()?.pop_front());
+    while let Some((done, outcome)) = next() {
+        drop(catch_unwind(AssertUnwindSafe(|| done(outcome))));
+    }
+    ANSWERS.set(None);
+}
+
 impl Store {
-    /// Does a transaction without writes on the newest revision that can be read, which is durable.
-    /// Takes no row locks and no place in the commit queue.
-    pub(super) fn look(&self, txn: &Txn) -> Result<Outcome, StoreError> {
-        let looked = loop {
-            match self.look_at(txn, self.revision()) {
-                // A compaction has passed this revision, so there is a newer one.
-                Err(StoreError::Compacted { .. }) => {}
-                looked => break looked,
-            }
-        };
+    /// Does a transaction without writes on the last durable revision. Takes no row locks and no place in
+    /// the commit queue.
+    pub(super) fn look(&self, txn: Txn, done: Done) {
+        let looked = self.look_at(&txn, self.revision());
+        if let Err(StoreError::Compacted { .. }) = looked {
+            // A compaction has passed this revision, and may pass the next one.
+            return self.0.run(txn, done);
+        }
         self.0.counts.transaction(looked.is_ok());
-        looked
+        answer(done, looked);
     }
 
-    fn look_at(&self, txn: &Txn, at: u64) -> Result<Outcome, StoreError> {
+    fn look_at(&self, txn: &Txn, at: u64) -> Looked {
         let limits = &self.0.limits;
         let view = |range: &KeyRange, limit| {
             let snapshot = || self.0.engine.snapshot().map_err(StoreError::Read);

@@ -26,6 +26,10 @@ fn all() -> KeyRange {
     KeyRange::Span(key(""), None)
 }
 
+fn get(range: KeyRange, limit: usize) -> Op {
+    Op::Get { range, limit }
+}
+
 fn of(op: Op) -> Txn {
     Txn { then: vec![op], ..Txn::default() }
 }
@@ -68,33 +72,38 @@ fn a_panic_in_an_answer_leaves_the_others_their_outcomes() {
     gated.wait_for(1);
     store.txn(put("second", ""), |_| panic!("an answer that panics"));
     let third = begin(&store, put("third", ""));
-    let nothing = begin(&store, Txn::default());
+    let looked = begin(&store, beside(get(one("first"), 1)));
     gated.open();
     outcome(&first).unwrap();
     outcome(&third).unwrap();
-    outcome(&nothing).unwrap();
+    outcome(&looked).unwrap();
     run(&store, put("fourth", ""));
+    store.txn(of(get(one("first"), 1)), |_| panic!("an answer that panics"));
     assert_eq!(store.revision(), 4);
 }
 
 #[test]
 fn answers_that_begin_the_next_transaction_need_no_more_stack() {
-    fn next(store: Store, left: u64, ended: mpsc::Sender<u64>) {
+    fn next(store: Store, left: u64, ended: mpsc::Sender<u64>, begun: fn() -> Txn) {
         if left == 0 {
             return ended.send(store.revision()).expect("the test waits");
         }
         let again = store.clone();
-        store.txn(put("key", ""), move |outcome| {
+        store.txn(begun(), move |outcome| {
             outcome.expect("memory does not fail");
-            next(again, left - 1, ended);
+            next(again, left - 1, ended, begun);
         });
     }
+    let [writes, reads]: [fn() -> Txn; 2] = [|| put("key", ""), || of(get(one("key"), 1))];
     let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start().unwrap();
     for handle in [None, Some(runtime.handle())] {
         let store = Store::open(Memory::new(), Design::Publish, Limits::default(), handle);
         let (tell, told) = mpsc::channel();
-        next(store.unwrap(), 20_000, tell);
+        let store = store.unwrap();
+        next(store.clone(), 20_000, tell.clone(), writes);
         assert_eq!(told.recv_timeout(LONG), Ok(20_000));
+        next(store, 20_000, tell, reads);
+        assert_eq!(told.recv_timeout(LONG), Ok(20_000), "reads change nothing");
     }
 }
 
@@ -271,7 +280,6 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
     for name in ["a", "b", "c", "d"] {
         run(&store, put(name, &large));
     }
-    let get = |range: KeyRange, limit| Op::Get { range, limit };
     let too_large = |error: StoreError| matches!(error, StoreError::TooLarge { limit: 10_000, .. });
     assert_eq!(store.read(&all(), None, 3).unwrap().entries.len(), 3);
     assert!(too_large(store.read(&all(), None, 4).unwrap_err()));
@@ -294,7 +302,6 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
 #[test]
 fn own_and_staged_writes_that_are_found_are_limited_in_bytes() {
     let large = "x".repeat(3_000);
-    let get = |range: KeyRange, limit| Op::Get { range, limit };
     let too_large = |error: StoreError| matches!(error, StoreError::TooLarge { limit: 10_000, .. });
     for design in Design::ALL {
         let gated = Gated::default();
