@@ -1,5 +1,4 @@
-//! Measured numbers of the pages: each ratio with an interval, and each time on the pages of measurements, is
-//! in a record that its page names.
+//! Measured numbers of the pages: each ratio with an interval is in a record that its page names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,30 +27,13 @@ fn is_of_number(c: char) -> bool {
     c.is_ascii_digit() || c == '.'
 }
 
-/// True if the record has the same numbers, or some that are these when rounded to as many digits.
+/// True if the numbers of the record, rounded to the digits of the page, are those of the page.
 fn agree(page: Measured<'_>, record: Measured<'_>) -> bool {
     page.iter().zip(record).all(|(page, record)| {
         let digits = page.split_once('.').map_or(0, |(_, digits)| digits.len());
         let difference = page.parse::<f64>().unwrap() - record.parse::<f64>().unwrap();
         difference.abs() <= 0.5 * 0.1_f64.powi(digits as i32) + 1e-9
     })
-}
-
-/// The times of a text in nanoseconds, each with half of its last digit.
-fn times(text: &str) -> Vec<(f64, f64)> {
-    let units = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let found = units.iter().flat_map(|&(unit, nanoseconds)| {
-        text.match_indices(unit).filter_map(move |(at, _)| {
-            let is_longer = text[at + unit.len()..].starts_with(char::is_alphanumeric);
-            // With the `p` of `p99`, which makes it no number.
-            let before = text[..at].trim_end();
-            let number = before.rsplit(|c: char| !c.is_alphanumeric() && c != '.').next()?;
-            let digits = number.split_once('.').map_or(0, |(_, digits)| digits.len());
-            let time = number.parse::<f64>().ok().filter(|_| !is_longer)?;
-            Some((time * nanoseconds, 0.5 * 0.1_f64.powi(digits as i32) * nanoseconds))
-        })
-    });
-    found.collect()
 }
 
 /// The names of records in a page: a date, and what follows it.
@@ -93,10 +75,10 @@ fn each_record_is_named_by_a_page() {
 }
 
 #[test]
-fn what_was_measured_is_in_a_record_that_the_page_names() {
+fn each_interval_is_in_a_record_that_its_page_names() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let records = root.join("benches/record");
-    let (mut intervals, mut times_compared) = (0, 0);
+    let mut intervals = 0;
     for (page, text) in pages(root) {
         let mut found = Vec::new();
         for name in names(&text) {
@@ -111,18 +93,8 @@ fn what_was_measured_is_in_a_record_that_the_page_names() {
             assert!(is_recorded, "{}: {number:?} is in no record that it names", page.display());
             intervals += 1;
         }
-        if !page.ends_with("performance.md") && !page.ends_with("numbers.md") {
-            continue;
-        }
-        let recorded: Vec<_> = found.iter().flat_map(|text| times(text)).collect();
-        for (time, half_a_digit) in times(&text) {
-            let is_recorded =
-                recorded.iter().any(|(other, _)| (time - other).abs() <= 1.001 * half_a_digit);
-            assert!(is_recorded, "{}: {time} ns is in no record that it names", page.display());
-            times_compared += 1;
-        }
     }
-    assert!(intervals > 30 && times_compared > 20, "{intervals} intervals, {times_compared} times");
+    assert!(intervals > 30, "{intervals} intervals were found");
 }
 
 #[test]
@@ -132,5 +104,4 @@ fn numbers_are_compared_as_far_as_a_page_shows_them() {
     assert!(agree(page[0], ["19.3", "15.6", "26.49"]));
     assert!(!agree(page[0], ["19.6", "15.6", "26.4"]));
     assert!(!agree(page[1], ["0.92", "0.90", "0.94"]));
-    assert_eq!(times("5.0 ms, 3 sessions, 12 µs"), [(12e3, 500.0), (5e6, 50_000.0)]);
 }
