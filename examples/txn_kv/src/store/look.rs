@@ -25,7 +25,7 @@ thread_local! {
     static ANSWERS: RefCell<Option<Answers>> = const { RefCell::new(None) };
 }
 
-/// Calls an answer, at once or after the one that this thread is in. A panic of it affects nothing else.
+/// Calls an answer: at once, or after the answer that runs on this thread. A panic of it affects nothing else.
 fn answer(done: Done, outcome: Looked) {
     let is_outermost = ANSWERS.with_borrow_mut(|answers| {
         let is_outermost = answers.is_none();
