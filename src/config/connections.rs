@@ -258,7 +258,11 @@ impl Config {
     }
 
     /// Time for which an accepted connection may receive and send no bytes, with no request in
-    /// progress. Then it is closed.
+    /// progress. Then it is closed; if bytes were sent last, after at most twice this time.
+    ///
+    /// It begins with the first received bytes; before, `first_bytes_timeout` counts, also if bytes were
+    /// sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it, whichever
+    /// comes first.
     ///
     /// *Live*, for new connections. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight
     /// hours, the default of MySQL. *Price*: forgotten clients keep their sessions, and the locks

@@ -245,7 +245,7 @@ impl Connection {
     }
 
     /// Sets the idle time-out of this connection, from any thread, in place of its listener's. The time
-    /// begins now. Zero switches it off. It has no effect on outgoing connections, which have none.
+    /// begins now, also before the first bytes. Zero switches it off. It has no effect on outgoing connections, which have none.
     pub fn set_idle_timeout(&self, limit: Duration) {
         self.0.set_idle_timeout(limit);
     }
@@ -261,7 +261,8 @@ impl Connection {
     /// once. If the connection ends first, it is only called beside a callback that still runs.
     ///
     /// A sender that sees too many [`pending_bytes`](Self::pending_bytes) stops its source, calls this,
-    /// and goes on in `drained`.
+    /// and goes on in `drained`. Too many are more than `write_low_watermark_bytes`: with less, `drained`
+    /// comes at once.
     pub fn notify_when_drained(&self) {
         self.0.resume_when_low();
     }

@@ -177,6 +177,10 @@ pub trait Protocol: Send + Sync + 'static {
     /// connection breaks meanwhile, it is called for the last time, and
     /// [`is_closed`](Connection::is_closed) returns true. It is never called before `opened` has
     /// returned, so `opened` must not wait for it.
+    ///
+    /// It has no state. So a proxy keeps the other connection in an
+    /// [extension](Connection::set_extension), in a lock that `closed` empties. Two connections that hold
+    /// each other are never freed, nor are their descriptors. The example `splice` shows it.
     fn drained(&self, conn: &Connection) {
         let _ = conn;
     }
@@ -191,7 +195,8 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = (conn, state);
     }
 
-    /// Called when the connection has ended. This is the last call for it, with one exception: unless a
+    /// Called when the connection has ended. If the peer does not close its side after the last bytes,
+    /// that is when `linger_timeout` has passed. This is the last call for it, with one exception: unless a
     /// half-close or a drain has ended it, a [`released`](Self::released) for earlier bytes may begin or
     /// end on another thread after this.
     fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {

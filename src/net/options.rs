@@ -137,7 +137,8 @@ impl ListenOptions {
     }
 
     /// Sets the time after which a connection is closed if nothing is received or sent and nothing is
-    /// in progress. Zero switches it off. [`Connection::set_idle_timeout`] changes it later.
+    /// in progress, as in [`Config::idle_timeout`](crate::Config::idle_timeout). Zero switches it off.
+    /// [`Connection::set_idle_timeout`] changes it later.
     ///
     /// [`Connection::set_idle_timeout`]: super::Connection::set_idle_timeout
     #[must_use]

@@ -20,8 +20,8 @@ use crate::sys::clock;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DrainReport {
-    /// Connections that ended in order: all received requests were answered, and the answers have
-    /// left.
+    /// Connections that ended in order, accepted and outgoing ones: no callback ran, no request held
+    /// them, and what they had sent has left.
     pub finished: u64,
     /// Connections that were refused at a limit, and closures that `spawn` returned.
     pub refused: u64,

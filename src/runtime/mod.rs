@@ -171,7 +171,9 @@ impl Runtime {
     ///
     /// So an accepted connection must not wait for the end of an outgoing one: that ends only at
     /// the deadline. A proxy that passes bytes between the two closes the outgoing one when the
-    /// accepted one [drains](crate::net::Protocol::draining) or is closed. If a runtime connects to
+    /// accepted one [drains](crate::net::Protocol::draining) or is closed. To pass an answer that the
+    /// server still owes, it keeps the accepted one [held](crate::net::Connection::hold) until then; the
+    /// runtime does not know that it is owed. If a runtime connects to
     /// a listener of its own, its requests on that connection get no answer during the drain.
     ///
     /// If one of the runtime's own workers calls this (in a handler), it does not wait for that
