@@ -34,6 +34,8 @@ pub struct Description {
     pub schema: String,
     /// None for an expression, until there is a value.
     pub kind: Option<Type>,
+    /// Gives values their stored form. In the result of a statement only present if that returns the values
+    /// of a change, by the hint `returning`: triggers store them later.
     pub domain: Option<Arc<Domain>>,
     pub facts: Facts,
 }
@@ -74,11 +76,11 @@ pub enum Type {
     /// A BLOB of so many bytes.
     Blob(OriginalType, u32),
     Json,
-    /// Of so many bits.
+    /// A BIT of this many bits.
     Bit(u32),
-    /// Of the length of the longest member.
+    /// An ENUM, with the length of its longest member in characters.
     Enum(u32),
-    /// Of the length of all members with commas.
+    /// A SET, with the length of all its members and commas in characters.
     Set(u32),
     /// Nothing but NULL.
     Null,

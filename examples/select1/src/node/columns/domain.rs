@@ -30,8 +30,9 @@ pub enum Domain {
     Set(Vec<String>),
 }
 
-/// First words of the errors of [`Domain::store`].
+/// First words of the error of [`Domain::store`] for an ENUM or SET.
 pub const TRUNCATED: &str = "Data truncated for column ";
+/// First words of that error for a BIT.
 pub const TOO_LONG: &str = "Data too long for column ";
 
 const MOST_BITS: u64 = 64;

@@ -58,7 +58,9 @@ impl Tables {
                 return Ok(Description::expression(column.name(), None));
             };
             let known = self.column(db, schema, table, origin)?;
-            Ok(Description { name: column.name().to_owned(), ..known })
+            // A table has values in their stored form. A change returns values before they get it.
+            let domain = known.domain.filter(|_| !statement.readonly());
+            Ok(Description { name: column.name().to_owned(), domain, ..known })
         });
         columns.collect()
     }

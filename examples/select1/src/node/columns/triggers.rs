@@ -1,8 +1,7 @@
 //! Triggers that bring the values of BIT, ENUM and SET columns into their stored form.
 //!
-//! A table with such columns has a trigger for inserts and one for updates, so it does not matter which
-//! statement writes. They are made anew when a table is altered: SQLite drops no column that a trigger
-//! names.
+//! A table with such columns has a trigger for inserts and one for updates, which run behind each statement
+//! that writes. They are made anew when a table is altered: SQLite drops no column that a trigger names.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -30,13 +29,17 @@ pub fn install(db: &Connection) -> Result<()> {
     db.create_scalar_function("stored_value", 3, flags, move |context| {
         let declared = context.get_raw(0).as_str()?;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.iter().any(|(text, _)| text == declared) {
-            let none = || Error::UserFunctionError("no type with a domain".into());
-            let domain = Domain::declared(declared).ok_or_else(none)?;
-            known.truncate(MOST_KNOWN - 1);
-            known.push_front((declared.to_owned(), domain));
-        }
-        let (_, domain) = known.iter().find(|(text, _)| text == declared).expect("it is known now");
+        let place = match known.iter().position(|(text, _)| text == declared) {
+            Some(place) => place,
+            None => {
+                let none = || Error::UserFunctionError("no type with a domain".into());
+                let domain = Domain::declared(declared).ok_or_else(none)?;
+                known.truncate(MOST_KNOWN - 1);
+                known.push_front((declared.to_owned(), domain));
+                0
+            }
+        };
+        let (_, domain) = &known[place];
         let stored = domain.store(context.get_raw(1).as_str()?, context.get_raw(2));
         stored.map_err(|text| Error::UserFunctionError(text.into()))
     })

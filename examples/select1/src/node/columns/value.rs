@@ -42,7 +42,6 @@ impl Description {
                 ValueRef::Text(bytes) | ValueRef::Blob(bytes),
             ) => row.text(bytes),
             (kind, value) => {
-                // The hint `returning` gives values before the triggers store them.
                 let stored = self.domain.as_ref().and_then(|domain| domain.store("", value).ok());
                 let value = stored.as_ref().map_or(value, ValueRef::from);
                 if write_converted(kind, row, value).is_none() {
