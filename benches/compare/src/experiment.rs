@@ -17,7 +17,7 @@ use lab::helper::Helper;
 use lab::meter::{Usage, machine_busy};
 use serde::{Serialize, Serializer};
 
-use crate::measured::{Measured, MeasuredLane, Memory, Round, Window};
+use crate::measured::{AGAIN, Measured, MeasuredLane, Memory, Round, Window};
 use crate::perf;
 use crate::server::Server;
 use crate::workload::{Load, Workload};
@@ -47,6 +47,8 @@ pub struct Plan {
     /// Rounds between two fresh starts.
     pub fresh_every: usize,
     pub counts_syscalls: bool,
+    /// The first server of each experiment takes part twice, which shows the noise.
+    pub repeats_first: bool,
     /// A first look: fewer loads and servers where that saves time.
     pub quick: bool,
 }
@@ -86,7 +88,10 @@ impl Experiment {
     ///
     /// # Errors
     /// A server that does not start, and a connection with anything but the right answers.
-    pub fn run(&self, plan: &Plan) -> Result<Measured, Box<dyn Error>> {
+    pub fn run(mut self, plan: &Plan) -> Result<Measured, Box<dyn Error>> {
+        if let Some(first) = self.lanes.first().filter(|_| plan.repeats_first).cloned() {
+            self.lanes.push(Lane { name: first.name + AGAIN, ..first });
+        }
         let lane = |lane: &Lane| MeasuredLane::new(&lane.name, &lane.workload.to_string());
         let mut lanes: Vec<_> = self.lanes.iter().map(lane).collect();
         let mut rounds = Vec::new();
@@ -120,7 +125,7 @@ impl Experiment {
         }
         bar.finish_and_clear();
         lanes.iter_mut().for_each(MeasuredLane::summarize);
-        Ok(Measured { name: self.name.clone(), lanes, rounds })
+        Ok(Measured { name: self.name, lanes, rounds })
     }
 
     /// Starts the servers and opens all connections.

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Percentiles of the raw numbers.
 const PERCENTILES: [f64; 11] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
+/// End of the name of a server that takes part a second time.
+pub const AGAIN: &str = ", again";
+
 /// One window. Times are nanoseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Window {
@@ -90,6 +93,12 @@ impl Measured {
         let ratios = self.rounds.iter();
         let ratios = ratios.filter_map(|round| Some(of(round, lane)? / of(round, base)?));
         Spread::of(ratios.collect())
+    }
+
+    /// Ratio of the first server to itself. `None`: it took part once.
+    pub fn noise(&self, metric: impl Fn(&Window) -> f64) -> Option<Spread> {
+        let last = self.lanes.len().checked_sub(1)?;
+        self.lanes[last].server.ends_with(AGAIN).then(|| self.ratio(last, 0, metric))?
     }
 
     /// All windows of one lane.

@@ -11,13 +11,16 @@ use std::time::Instant;
 
 use lab::environment::Environment;
 use lab::load::raise_descriptor_limit;
-use lab::ratio::ENOUGH_ROUNDS;
+use lab::ratio::{ENOUGH_ROUNDS, Spread, Verdict};
 use lab::terminal::ProgressLine;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::COMMAND;
 use crate::experiment::Plan;
+use crate::measured::Measured;
 use crate::suite::Suite;
+use crate::table::{CPU, Metric, P99, THROUGHPUT};
 
 /// Results of one suite.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ pub fn run(
         let name = suite.name;
         let (title, text) = match (suite.run)(plan) {
             Ok(section) => {
+                let noise = noise(&section.raw)?;
                 let raw = json!({
                     "environment": environment, "plan": plan, "suite": name, "raw": section.raw,
                 });
@@ -81,8 +85,8 @@ pub fn run(
                 for (name, content) in &section.files {
                     write(&folder, name, content)?;
                 }
-                let blocks: String =
-                    section.blocks.iter().map(|block| block.trim().to_owned() + "\n\n").collect();
+                let blocks = section.blocks.into_iter().chain(noise);
+                let blocks: String = blocks.map(|block| block.trim().to_owned() + "\n\n").collect();
                 let seconds = began.elapsed().as_secs();
                 let raw = format!("Took {seconds} s; raw numbers: [{name}.json]({name}.json).\n");
                 (section.title, blocks + &raw)
@@ -129,6 +133,24 @@ fn head(environment: &Environment, plan: &Plan) -> String {
     )
 }
 
+/// Paragraph on the ratios of servers to themselves. `None`: no server took part twice.
+fn noise(raw: &Value) -> Result<Option<String>, serde_json::Error> {
+    let experiments = raw.get("experiments").unwrap_or(&Value::Null);
+    let experiments = Option::<Vec<Measured>>::deserialize(experiments)?.unwrap_or_default();
+    let line = |(name, metric): (&str, Metric)| {
+        let ratios = experiments.iter().filter_map(|measured| measured.noise(metric));
+        let ratios: Vec<_> = ratios.collect();
+        let medians = Spread::of(ratios.iter().map(|ratio| ratio.median).collect())?;
+        let wrong = ratios.iter().filter(|ratio| ratio.ratio().verdict != Verdict::Tie).count();
+        let (min, max, all) = (medians.min, medians.max, ratios.len());
+        Some(format!("- {name}: {min:.2} to {max:.2}; no tie in {wrong} of {all}\n"))
+    };
+    let metrics = [("requests/s", THROUGHPUT), ("CPU/request", CPU), ("p99", P99)];
+    let lines: String = metrics.into_iter().filter_map(line).collect();
+    let text = "The first server of each table took part twice. Ratios of the two are noise:";
+    Ok((!lines.is_empty()).then(|| format!("{text}\n\n{lines}")))
+}
+
 fn write(folder: &Path, file: &str, content: impl AsRef<[u8]>) -> Result<(), Box<dyn Error>> {
     let path = folder.join(file);
     fs::write(&path, content).map_err(|error| format!("{}: {error}", path.display()).into())
@@ -154,9 +176,22 @@ fn root() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measured::AGAIN;
+    use crate::measured::tests::measured;
 
     #[test]
     fn headings_are_linked_as_their_readers_do() {
         assert_eq!(anchor("Select 1: old, new"), "select-1-old-new");
+    }
+
+    #[test]
+    fn servers_that_took_part_twice_show_the_noise() {
+        let mut found = measured(&[[1.0; 5], [2.0; 5], [1.0, 0.9, 1.1, 1.2, 0.8]]);
+        let of = |found: &Measured| noise(&json!({ "experiments": [found] })).unwrap();
+        assert_eq!(of(&found), None);
+        assert_eq!(noise(&json!({ "profiles": [] })).unwrap(), None);
+        found.lanes[2].server = format!("a{AGAIN}");
+        let text = of(&found).unwrap();
+        assert!(text.contains("\n- CPU/request: 1.00 to 1.00; no tie in 0 of 1\n"), "{text}");
     }
 }

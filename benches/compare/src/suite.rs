@@ -24,6 +24,7 @@ pub mod published;
 mod scaling;
 mod select1;
 pub mod servers;
+mod sharded;
 mod share;
 mod slow_links;
 mod splice;
@@ -49,6 +50,7 @@ pub const SUITES: &[Suite] = &[
     share::SUITE,
     hot::SUITE,
     large::SUITE,
+    sharded::SUITE,
     slow_links::SUITE,
     splice::SUITE,
     tls::SUITE,

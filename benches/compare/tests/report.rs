@@ -133,6 +133,13 @@ fn scans_and_transactions_are_answered_by_all_architectures() {
 
 #[test]
 #[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
+fn statements_are_answered_through_the_proxy_too() {
+    let (_, raw) = answered("sharded");
+    assert_eq!(raw["experiments"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn everybody_answers_beside_a_hot_connection() {
     answered("hot");
 }

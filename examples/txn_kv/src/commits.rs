@@ -59,6 +59,11 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
     let direct = || one.window(Level::Store, until);
     let results = [
         Beside {
+            names: ["the bare database".to_owned(), "itself, which is noise".to_owned()],
+            goal: None,
+            pairs: in_turn("noise", &alone, &alone)?,
+        },
+        Beside {
             names: ["the bare database".to_owned(), "1 thread, no server".to_owned()],
             goal: None,
             pairs: in_turn("1 thread", &alone, &direct)?,

@@ -39,11 +39,13 @@ pub(super) fn all(
 ) -> Result<Vec<Arc<dyn Design>>, Box<dyn Error>> {
     let names: Vec<_> = (0..backends).map(|number| format!("SPT{number}")).collect();
     Ok(vec![
-        Arc::new(OneMutex::new(&names, capacity)),
+        Arc::new(OneMutex::new(&names, capacity, "before: one mutex")),
         Arc::new(Stacks::new(&names, capacity)),
         Arc::new(R2d2::new(backends, capacity)?),
         Arc::new(Ours::new(&names, capacity, "epoll-group", None)?),
         Arc::new(Ours::new(&names, capacity, "epoll-group, idle for 5 ms at most", Some(SHORT))?),
+        // Its ratio to the first is noise.
+        Arc::new(OneMutex::new(&names, capacity, "before: one mutex, again")),
     ])
 }
 
@@ -70,6 +72,7 @@ impl Made {
 
 /// One mutex around a multi-map, and a condition for each backend whose connections are all taken.
 struct OneMutex {
+    name: &'static str,
     names: Vec<String>,
     map: Mutex<HashMap<String, Free>>,
     freed: HashMap<String, Condvar>,
@@ -97,8 +100,9 @@ impl Free {
 }
 
 impl OneMutex {
-    fn new(names: &[String], capacity: usize) -> Self {
+    fn new(names: &[String], capacity: usize, name: &'static str) -> Self {
         Self {
+            name,
             names: names.to_vec(),
             map: Mutex::default(),
             freed: names.iter().map(|name| (name.clone(), Condvar::new())).collect(),
@@ -110,7 +114,7 @@ impl OneMutex {
 
 impl Design for OneMutex {
     fn name(&self) -> &'static str {
-        "before: one mutex"
+        self.name
     }
 
     fn with(&self, backend: usize, work: &mut dyn FnMut()) {

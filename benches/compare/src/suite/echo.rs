@@ -14,9 +14,8 @@ pub const SUITE: Suite = Suite {
     run,
 };
 
-/// Servers beside those of every suite. The twin is another process of `limit`: a ratio between the two is
-/// noise.
-const MORE: [&str; 2] = ["easy-async:16:workers=64", "limit"];
+/// A server beside those of every suite.
+const MORE: &str = "easy-async:16:workers=64";
 
 const TEXT: &str = "\
 Frames of 64 bytes, one in flight on each connection, sent and checked by one thread of another process, on \
@@ -24,8 +23,7 @@ the same CPUs. Requests per second are those of server and load together, CPU ti
 The server only finds where a frame ends and sends it back.
 
 Each server has the threads that it has by default: loops, pollers, io threads, workers and thread groups \
-one for each CPU, `epoll-group` 4 threads for each group and a group for 4 CPUs. The second `limit` is the \
-twin of the first. A ratio that differs as little as theirs is noise.
+one for each CPU, `epoll-group` 4 threads for each group and a group for 4 CPUs.
 
 Switches are those of threads that had nothing to do, and of threads that another one replaced. Wake-ups are \
 those that threads of the server make, of each other and of the load generator where it sleeps. `perf` counts \
@@ -38,7 +36,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     };
     let experiment = |connections: usize| {
         let workload = Workload::frames(Frames::plain(connections));
-        let servers = SERVERS.iter().chain(&MORE);
+        let servers = SERVERS.into_iter().chain([MORE]);
         let lanes = servers.map(|server| Lane::echo(server, workload.clone()));
         Experiment::new(format!("{connections} connections"), lanes).run(plan)
     };
