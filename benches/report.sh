@@ -120,4 +120,5 @@ part commits txn_kv commits --pairs 15 --out
 part marks txn_kv published --out
 part etcd etcd --out
 part etcd-published etcd --published --pairs 9 --out
+compare summary "$out" >"$out/summary.md"
 echo "The record is $out."

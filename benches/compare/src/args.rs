@@ -19,7 +19,7 @@ use crate::server::{self, SqlServer};
 use crate::suite::{self, SUITES, Suite, many};
 use crate::tls::TlsServer;
 use crate::workload::{Frames, Workload};
-use crate::{charts, pools, report};
+use crate::{charts, pools, report, summary};
 
 /// epoll-group beside what it is measured against.
 ///
@@ -116,6 +116,11 @@ enum Command {
     /// Charts of a record of `--only published` and `pool`, as an SVG on standard output.
     Charts {
         /// Folder with `published.json` and `pool.json`.
+        record: PathBuf,
+    },
+    /// Summary of a record of `benches/report.sh`, as Markdown on standard output.
+    Summary {
+        /// Folder of the record.
         record: PathBuf,
     },
     /// A server that echoes frames, until standard input ends.
@@ -216,6 +221,7 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
             pools::run(&plan, &pool.json, out)
         }
         Some(Command::Charts { record }) => Ok(write!(out, "{}", charts::draw(&record)?)?),
+        Some(Command::Summary { record }) => Ok(write!(out, "{}", summary::write(&record)?)?),
         Some(Command::Serve { server }) => server::echo(&server),
         Some(Command::ServeSql { server, rows }) => server::sql(server, rows),
         Some(Command::ServeProxy { proxy, to }) => proxy.serve(to),

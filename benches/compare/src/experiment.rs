@@ -1,6 +1,6 @@
 //! Servers side by side, loaded in short windows in turn.
 //!
-//! 1. Start the server of every lane and open its connections; one short window warms each up.
+//! 1. Start the server of each lane, open its connections, and warm both up in one short window.
 //! 2. In each round, load the lanes one after the other in random order.
 //! 3. After some rounds, start all over with new processes and connections, because the assignment of
 //!    connections to threads, and of memory to addresses, is chance that lasts.
@@ -137,11 +137,11 @@ impl Experiment {
             let load = (lane.workload.connect)(address);
             let load = load.map_err(|error| self.error(place, &*error))?;
             let counts_answers = lane.server.counts_answers();
-            all.push(Live { server, pid, load, counts_answers, resident_before });
-        }
-        for (place, live) in all.iter_mut().enumerate() {
+            let mut live = Live { server, pid, load, counts_answers, resident_before };
+            // At once, because a server may close connections that have said nothing for long.
             let warmed_up = live.window(WARM_UP, &mut Histogram::new(3)?);
             warmed_up.map_err(|error| self.error(place, &*error))?;
+            all.push(live);
         }
         Ok(all)
     }

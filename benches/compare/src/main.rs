@@ -26,6 +26,7 @@ mod report;
 mod server;
 mod sharding;
 mod suite;
+mod summary;
 mod table;
 mod tls;
 mod workload;

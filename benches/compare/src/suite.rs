@@ -15,7 +15,7 @@ mod churn;
 mod echo;
 mod hot;
 mod large;
-mod locks;
+pub mod locks;
 pub mod many;
 mod model;
 mod paced;

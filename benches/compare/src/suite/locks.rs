@@ -17,7 +17,7 @@ use baselines::client::{LOCK, UNLOCK};
 use lab::load::{Answer, Conversation, Driver, Habit, Pause, Report, Target, connect};
 use lab::meter::Usage;
 use lab::table::markdown;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{SERVERS, Suite, blocks, line_up};
@@ -180,13 +180,13 @@ impl Conversation for Transaction {
 }
 
 /// All connections wait for one lock, and the last request gives it back.
-#[derive(Debug, Serialize)]
-struct Release {
-    server: String,
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Release {
+    pub server: String,
     /// Threads of the server while all wait.
     threads: u64,
     /// Time from the request that gives the lock back until all have had it. `None`: it hangs.
-    nanos: Option<u64>,
+    pub nanos: Option<u64>,
 }
 
 impl Release {
