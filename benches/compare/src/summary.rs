@@ -261,18 +261,21 @@ impl Record<'_> {
 
     fn times(&self) -> Result<String, Box<dyn Error>> {
         let mut table = markdown(&["measured", "epoll-group", "compared with"]);
-        for Row { what, suite, experiment, lane, metric, others } in TIMES {
-            let found = self.experiment(suite, experiment)?;
-            let ours = lane_of(&found, lane)?;
-            let others = others.iter().map(|other| {
-                Ok(format!(
-                    "{} {}",
-                    name_of(other),
-                    ratio(&found, lane_of(&found, other)?, ours, metric)
-                ))
-            });
-            let others = others.collect::<Result<Vec<_>, String>>()?.join("; ");
-            table.add_row([what.to_owned(), value(&found, ours, metric), others]);
+        for row in &TIMES {
+            let found = self.experiment(row.suite, row.experiment)?;
+            let ours = value(&found, lane_of(&found, row.lane)?, row.metric);
+            let others = row.ratios(&found, |ours, other| (other, ours))?;
+            table.add_row([row.what, &ours, &others]);
+        }
+        Ok(table.to_string())
+    }
+
+    fn losses(&self) -> Result<String, Box<dyn Error>> {
+        let mut table = markdown(&["measured", "this crate divided by"]);
+        for row in &LOSSES {
+            let found = self.experiment(row.suite, row.experiment)?;
+            let others = row.ratios(&found, |ours, other| (ours, other))?;
+            table.add_row([row.what, &others]);
         }
         Ok(table.to_string())
     }
@@ -335,23 +338,22 @@ impl Record<'_> {
         }
         Ok(table.to_string())
     }
+}
 
-    fn losses(&self) -> Result<String, Box<dyn Error>> {
-        let mut table = markdown(&["measured", "this crate divided by"]);
-        for Row { what, suite, experiment, lane, metric, others } in LOSSES {
-            let found = self.experiment(suite, experiment)?;
-            let ours = lane_of(&found, lane)?;
-            let others = others.iter().map(|other| {
-                Ok(format!(
-                    "{} {}",
-                    name_of(other),
-                    ratio(&found, ours, lane_of(&found, other)?, metric)
-                ))
-            });
-            let others = others.collect::<Result<Vec<_>, String>>()?.join("; ");
-            table.add_row([what.to_owned(), others]);
-        }
-        Ok(table.to_string())
+impl Row {
+    /// The ratio to each other server. `ordered` puts the lanes of ours and of the other one in order: the first is
+    /// divided by the second.
+    fn ratios(
+        &self,
+        found: &Measured,
+        ordered: fn(usize, usize) -> (usize, usize),
+    ) -> Result<String, String> {
+        let ours = lane_of(found, self.lane)?;
+        let ratios = self.others.iter().map(|other| {
+            let (lane, base) = ordered(ours, lane_of(found, other)?);
+            Ok(format!("{} {}", name_of(other), ratio(found, lane, base, self.metric)))
+        });
+        Ok(ratios.collect::<Result<Vec<_>, String>>()?.join("; "))
     }
 }
 
