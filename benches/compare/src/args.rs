@@ -221,7 +221,7 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
             pools::run(&plan, &pool.json, out)
         }
         Some(Command::Charts { record }) => Ok(write!(out, "{}", charts::draw(&record)?)?),
-        Some(Command::Summary { record }) => Ok(write!(out, "{}", summary::write(&record)?)?),
+        Some(Command::Summary { record }) => Ok(write!(out, "{}", summary::write(&record))?),
         Some(Command::Serve { server }) => server::echo(&server),
         Some(Command::ServeSql { server, rows }) => server::sql(server, rows),
         Some(Command::ServeProxy { proxy, to }) => proxy.serve(to),

@@ -77,7 +77,8 @@ pub fn run(
         let name = suite.name;
         let (title, text) = match (suite.run)(plan) {
             Ok(section) => {
-                let noise = noise(&section.raw)?;
+                let noise = noise(&section.raw)
+                    .unwrap_or_else(|error| Some(format!("The noise is not known: {error}.")));
                 let raw = json!({
                     "environment": environment, "plan": plan, "suite": name, "raw": section.raw,
                 });
@@ -143,11 +144,12 @@ fn noise(raw: &Value) -> Result<Option<String>, serde_json::Error> {
         let medians = Spread::of(ratios.iter().map(|ratio| ratio.median).collect())?;
         let wrong = ratios.iter().filter(|ratio| ratio.ratio().verdict != Verdict::Tie).count();
         let (min, max, all) = (medians.min, medians.max, ratios.len());
-        Some(format!("- {name}: {min:.2} to {max:.2}; no tie in {wrong} of {all}\n"))
+        Some(format!("- {name}: {min:.2} to {max:.2}; outside of a tie: {wrong} of {all}\n"))
     };
     let metrics = [("requests/s", THROUGHPUT), ("CPU/request", CPU), ("p99", P99)];
     let lines: String = metrics.into_iter().filter_map(line).collect();
-    let text = "The first server of each table took part twice. Ratios of the two are noise:";
+    let text =
+        "The first servers of these experiments took part twice. Ratios of the two are noise:";
     Ok((!lines.is_empty()).then(|| format!("{text}\n\n{lines}")))
 }
 
@@ -192,6 +194,9 @@ mod tests {
         assert_eq!(noise(&json!({ "profiles": [] })).unwrap(), None);
         found.lanes[2].server = format!("a{AGAIN}");
         let text = of(&found).unwrap();
-        assert!(text.contains("\n- CPU/request: 1.00 to 1.00; no tie in 0 of 1\n"), "{text}");
+        assert!(
+            text.contains("\n- CPU/request: 1.00 to 1.00; outside of a tie: 0 of 1\n"),
+            "{text}"
+        );
     }
 }

@@ -60,14 +60,14 @@ const BASE: Design = Design::Publish;
 /// A store is damaged or does not answer, or the results cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let mut all = Vec::new();
-    for design in others() {
+    for design in compared() {
         all.push(grown(args, design)?);
     }
     for revisions in REVISIONS {
         let keys = args.puts.key_space_size.min(args.records / revisions).max(1);
         let case = Case { revisions, keys };
         let base = held(args, case, BASE)?;
-        for design in others() {
+        for design in compared() {
             let other = held(args, case, design)?;
             for level in [Level::Store, Level::Network] {
                 all.push(by_turns(args, (&base, &other), level)?);
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
 
 /// Designs that stand beside the default. The first is the default itself, whose ratio is noise. Two are left
 /// to `published`: a search of the whole index would take hours to fill the stores.
-fn others() -> impl Iterator<Item = Design> {
+fn compared() -> impl Iterator<Item = Design> {
     let left_out = [Design::MarkByTraversal, Design::MarkPersisted];
     Design::ALL.into_iter().filter(move |design| !left_out.contains(design))
 }
