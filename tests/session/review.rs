@@ -38,7 +38,9 @@ fn what_stands_behind_a_request_that_was_too_slow_is_too_slow_itself() {
         let failure = client.reply(2).failure();
         assert_eq!((failure.fatal, failure.code), (false, 3024), "{failure:?}");
     }
-    assert_eq!(server.count(Counter::RequestsExpired), 9);
+    // On a slow machine, to open the two sessions may have taken as long.
+    let expired = server.count(Counter::RequestsExpired);
+    assert!((9..=11).contains(&expired), "{expired} expired");
 }
 
 #[test]
