@@ -8,8 +8,9 @@
 //!
 //! The same callers make the same exchange (`select 1` in a session) over the same connections in four ways,
 //! and in the first one again. Three of them only read, as above; the fourth is the client of this crate. The
-//! server is a process of its own. The ways are loaded in short windows in turn, there and back. A ratio compares a way
-//! with the first one in the same round. Its median over the rounds is printed, with an interval of 95 %.
+//! server is a process of its own. The ways are loaded in short windows in turn: A B C D E E D C B A …. A ratio
+//! compares a way with the first one in the same round. Its median over the rounds is printed, with an interval
+//! of 95 %.
 
 #![expect(clippy::print_stdout, reason = "its output is the result")]
 

@@ -39,7 +39,7 @@ part() {
     rm -rf "$folder"
     mkdir "$folder"
     touch "$folder/unfinished"
-    # Beside the shell, because `set -e` counts for nothing in a condition.
+    # A job of its own, because `set -e` has no effect inside of a condition.
     ("$@" "$folder") &
     job=$!
     if wait $job; then

@@ -245,7 +245,8 @@ impl Connection {
     }
 
     /// Sets the idle time-out of this connection, from any thread, in place of its listener's. The time
-    /// begins now, also before the first bytes. Zero switches it off. It has no effect on outgoing connections, which have none.
+    /// begins now, also before the first bytes. Zero switches it off. It has no effect on outgoing
+    /// connections, which have none.
     pub fn set_idle_timeout(&self, limit: Duration) {
         self.0.set_idle_timeout(limit);
     }

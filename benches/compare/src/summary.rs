@@ -245,8 +245,8 @@ struct Record<'a>(&'a Path);
 
 /// The summary as Markdown.
 ///
-/// A table whose numbers are not all there is left out, with the reason: a part may have failed, and other machines
-/// have other servers.
+/// A table is left out, with the reason, if a number of it is missing: a part may have failed, and other
+/// machines have other servers.
 pub fn write(folder: &Path) -> String {
     let record = Record(folder);
     let tables = [
@@ -355,8 +355,8 @@ impl Record<'_> {
 }
 
 impl Row {
-    /// The ratio to each other server. `ordered` puts the lanes of ours and of the other one in order: the first is
-    /// divided by the second.
+    /// The ratio of the row to each other server. `ordered` gets the lane of this crate and that of the
+    /// other server, and returns the dividend and the divisor.
     fn ratios(
         &self,
         found: &Measured,
