@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 connections=${1:-1}
 raw=${2:-/dev/null}
 target_dir=${CARGO_TARGET_DIR:-target}
-cargo build --quiet --release --example echo
+cargo build --quiet --release -p examples --example echo
 echo_bin=$target_dir/release/examples/echo
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

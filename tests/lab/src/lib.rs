@@ -9,6 +9,7 @@ pub mod drive;
 pub mod engine;
 pub mod environment;
 pub mod faults;
+#[cfg(feature = "whole")]
 pub mod fuzzed;
 pub mod helper;
 pub mod meter;
