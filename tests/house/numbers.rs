@@ -105,3 +105,23 @@ fn numbers_are_compared_as_far_as_a_page_shows_them() {
     assert!(!agree(page[0], ["19.6", "15.6", "26.4"]));
     assert!(!agree(page[1], ["0.92", "0.90", "0.94"]));
 }
+
+/// Lines of tables in a text, without the space around cells.
+fn table_rows(text: &str) -> Vec<String> {
+    let rows = text.lines().filter(|line| line.starts_with('|') && !line.starts_with("|-"));
+    rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>().join("|")).collect()
+}
+
+#[test]
+fn each_table_of_the_report_is_on_a_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let records = fs::read_dir(root.join("benches/record")).unwrap();
+    let reports = records.map(|entry| entry.unwrap().path().join("summary.md"));
+    let newest = reports.filter(|summary| summary.exists()).max().expect("there is a report");
+    let summary = fs::read_to_string(newest).unwrap();
+    let told: Vec<_> = pages(root).iter().flat_map(|(_, text)| table_rows(text)).collect();
+    let missing: Vec<_> =
+        table_rows(&summary).into_iter().filter(|row| !told.contains(row)).collect();
+    assert!(missing.is_empty(), "no page has these rows: {missing:#?}");
+    assert!(!summary.contains("Left out"), "a part of the report is missing: {summary}");
+}

@@ -180,8 +180,10 @@ mod tests {
 
     #[test]
     fn the_charts_of_the_guide_are_those_of_the_record() {
-        let record =
-            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../record/2026-11-28-published"));
+        let record = Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../record/2026-11-29-report/published"
+        ));
         let committed = include_str!("../../../src/guide/performance.svg");
         let drawn = draw(record).unwrap();
         assert!(drawn == committed, "draw them again with the command of benches/README.md");

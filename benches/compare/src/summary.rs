@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::charts::read;
 use crate::measured::Measured;
 use crate::suite::locks::Release;
+use crate::suite::many::bytes_each;
 use crate::table::{CPU, HANGS, MEDIAN, Metric, P99, THROUGHPUT, or_dash, time};
 
 /// Lanes of suites, and their names in the tables.
@@ -102,7 +103,7 @@ const TIMES: [Row; 5] = [
 ];
 
 /// Ratios of this crate to the others, where it is worse.
-const LOSSES: [Row; 18] = [
+const LOSSES: [Row; 20] = [
     row(
         "echo, 512 connections, CPU time",
         ["connections/servers", "512 x 1", OURS],
@@ -114,6 +115,18 @@ const LOSSES: [Row; 18] = [
         ["connections/servers", "1024 x 1", OURS],
         CPU,
         &["limit", "uv", "tokio"],
+    ),
+    row(
+        "1 024 connections ask at random times, CPU time",
+        [PACED, "1024 x 1, at random, each after 51200 µs", OURS],
+        CPU,
+        &["limit", "tokio"],
+    ),
+    row(
+        "6 000 connections ask once a second, CPU time",
+        [PACED, "6000 x 1, at random, each after 1000000 µs", OURS],
+        CPU,
+        &["limit", "tokio"],
     ),
     row(
         "40 of 256 connections ask at once, median",
@@ -210,7 +223,7 @@ const LOSSES: [Row; 18] = [
 
 const TIMES_TEXT: &str = "\
 Medians, and those of others divided by them: above 1, epoll-group needs less. In brackets is the interval that holds \
-the ratio with 95 % confidence, in italics a tie.";
+the ratio with 95 % confidence, in italics a tie. Of the last two rows the numbers themselves.";
 const ECHO_TEXT: &str = "CPU time of frames of 64 bytes, divided by that of epoll-group.";
 const DATABASES_TEXT: &str = "\
 `select 1` on SQLite. *Shared*: epoll-group, all sessions over 16 connections. *Each*: epoll-group, a connection for \
@@ -268,6 +281,10 @@ impl Record<'_> {
         read::<File>(self.0, &format!("{suite}.json")).map(|file| file.raw)
     }
 
+    fn releases(&self) -> Result<Vec<Release>, String> {
+        self.raw("locks/locks").map(|raw| raw.releases)
+    }
+
     fn experiment(&self, suite: &str, name: &str) -> Result<Measured, String> {
         let found = self.raw(suite)?.experiments.into_iter().find(|found| found.name == name);
         found.ok_or_else(|| format!("{suite} has no experiment {name:?}"))
@@ -281,6 +298,19 @@ impl Record<'_> {
             let others = row.ratios(&found, |ours, other| (other, ours))?;
             table.add_row([row.what, &ours, &others]);
         }
+        let release = "64 handlers wait for a lock that request 65 gives back";
+        let releases = self.releases()?;
+        table.add_row(numbers(release, &["thread-per-connection", "limit"], |lane| {
+            release_of(&releases, lane)
+        })?);
+        let many = self.raw("many/many")?.experiments;
+        let many = many.first().ok_or("many has no experiment")?;
+        let connections = many.name.split(' ').next().and_then(|number| number.parse().ok());
+        let bytes = bytes_each(connections.ok_or_else(|| format!("how many? {}", many.name))?);
+        let memory = format!("bytes per connection, {}", many.name);
+        table.add_row(numbers(&memory, &["limit", "tokio"], |lane| {
+            Ok(or_dash(bytes(many, lane_of(many, lane)?)))
+        })?);
         Ok(table.to_string())
     }
 
@@ -334,7 +364,7 @@ impl Record<'_> {
         let mut table =
             markdown(&["server", "beside 1 request of 5 ms", "beside 512 of 50 µs", "64 wait"]);
         let beside = self.raw(HOT)?.experiments;
-        let releases = self.raw("locks/locks")?.releases;
+        let releases = self.releases()?;
         for (lane, name) in [(OURS, OURS)].into_iter().chain(SERVERS) {
             let mut row = vec![name.to_owned()];
             for found in &beside {
@@ -345,9 +375,7 @@ impl Record<'_> {
                     ratio(found, other, ours, P99)
                 });
             }
-            let release = releases.iter().find(|release| release.server == lane);
-            let release = release.ok_or_else(|| format!("locks has no {lane}"))?;
-            row.push(release.nanos.map_or_else(|| HANGS.to_owned(), |nanos| time(nanos as f64)));
+            row.push(release_of(&releases, lane)?);
             table.add_row(row);
         }
         Ok(table.to_string())
@@ -371,6 +399,24 @@ impl Row {
     }
 }
 
+/// A row with the numbers of this crate and of others.
+fn numbers(
+    what: &str,
+    others: &[&str],
+    number: impl Fn(&str) -> Result<String, String>,
+) -> Result<[String; 3], String> {
+    let others = others.iter().map(|lane| Ok(format!("{} {}", name_of(lane), number(lane)?)));
+    let others = others.collect::<Result<Vec<_>, String>>()?.join("; ");
+    Ok([what.to_owned(), number(OURS)?, others])
+}
+
+/// Time until all had the lock, or that the server hangs.
+fn release_of(releases: &[Release], lane: &str) -> Result<String, String> {
+    let release = releases.iter().find(|release| release.server == lane);
+    let release = release.ok_or_else(|| format!("locks has no {lane}"))?;
+    Ok(release.nanos.map_or_else(|| HANGS.to_owned(), |nanos| time(nanos as f64)))
+}
+
 /// The first lane of this name, whatever its number of CPUs.
 fn lane_of(found: &Measured, name: &str) -> Result<usize, String> {
     let is_it = |lane: &str| lane.split(":cpus=").next() == Some(name);
@@ -387,11 +433,11 @@ fn value(found: &Measured, lane: usize, metric: Metric) -> String {
     or_dash(found.values(lane, metric).map(|spread| time(spread.median)))
 }
 
-/// `1.19 x [1.02–1.38]`, in italics if it is a tie.
+/// `1.19 [1.02–1.38]`, in italics if it is a tie.
 fn ratio(found: &Measured, lane: usize, base: usize, metric: Metric) -> String {
     let text = |spread: Spread| {
         let (low, high) = spread.interval();
-        let text = format!("{} x [{}–{}]", digits(spread.median), digits(low), digits(high));
+        let text = format!("{} [{}–{}]", digits(spread.median), digits(low), digits(high));
         if spread.ratio().verdict == Verdict::Tie { format!("*{text}*") } else { text }
     };
     or_dash(found.ratio(lane, base, metric).map(text))
@@ -412,7 +458,7 @@ mod tests {
     fn ratios_are_those_of_rounds_and_ties_are_in_italics() {
         let found = measured(&[[100.0; 5], [97.0, 99.0, 101.0, 102.0, 103.0], [2000.0; 5]]);
         let of = |lane| ratio(&found, lane_of(&found, lane).unwrap(), 0, CPU);
-        assert_eq!((of("b"), of("c")), ("*1.01 x [0.97–1.03]*".into(), "20 x [20–20]".into()));
+        assert_eq!((of("b"), of("c")), ("*1.01 [0.97–1.03]*".into(), "20 [20–20]".into()));
         assert_eq!(value(&found, 2, CPU), "2.00 µs");
         assert_eq!(lane_of(&found, "z"), Err("a test has no server z".to_owned()));
         assert_eq!((name_of("loops"), name_of("a")), ("bare epoll loops", "a"));

@@ -39,7 +39,7 @@ impl Environment {
         }
     }
 
-    /// Name of a folder for results: day and machine, such as `2026-11-22-2x-amd-epyc`.
+    /// Name of a folder for results: day and machine, such as `2026-11-29-2x-amd-epyc`.
     pub fn slug(&self) -> String {
         let day = self.date.split('T').next().unwrap_or_default();
         format!("{day}-{}x-{}", self.cpus, slug(&self.cpu))

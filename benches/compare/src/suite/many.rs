@@ -90,7 +90,7 @@ fn start(name: &str, active: usize, idle: usize) -> Result<(Many, Helper), Box<d
 }
 
 /// Resident memory of a server that grew with its connections, for each of them.
-pub(super) fn bytes_each(connections: usize) -> impl Fn(&Measured, usize) -> Option<String> {
+pub fn bytes_each(connections: usize) -> impl Fn(&Measured, usize) -> Option<String> {
     move |measured, lane| {
         let lane = &measured.lanes[lane];
         let growth = lane.memory(|memory| memory.resident.saturating_sub(memory.before))?;
