@@ -419,11 +419,10 @@ impl Row {
         ordered: fn(usize, usize) -> (usize, usize),
     ) -> Result<String, String> {
         let ours = lane_of(found, self.lane)?;
-        let ratios = self.others.iter().map(|other| {
+        beside(self.others, |other| {
             let (lane, base) = ordered(ours, lane_of(found, other)?);
-            Ok(format!("{} {}", name_of(other), ratio(found, lane, base, self.metric)))
-        });
-        Ok(ratios.collect::<Result<Vec<_>, String>>()?.join("; "))
+            Ok(ratio(found, lane, base, self.metric))
+        })
     }
 }
 
@@ -433,9 +432,16 @@ fn plain_numbers(
     others: &[&str],
     number: impl Fn(&str) -> Result<String, String>,
 ) -> Result<[String; 3], String> {
+    Ok([what.to_owned(), number(OURS)?, beside(others, &number)?])
+}
+
+/// Names of servers, each with a number.
+fn beside(
+    others: &[&str],
+    number: impl Fn(&str) -> Result<String, String>,
+) -> Result<String, String> {
     let others = others.iter().map(|lane| Ok(format!("{}: {}", name_of(lane), number(lane)?)));
-    let others = others.collect::<Result<Vec<_>, String>>()?.join("; ");
-    Ok([what.to_owned(), number(OURS)?, others])
+    Ok(others.collect::<Result<Vec<_>, String>>()?.join("; "))
 }
 
 /// Time until all had the lock, or that the server hangs.
