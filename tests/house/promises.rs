@@ -317,13 +317,16 @@ const RECORD: &str = include_str!("../../benches/record/2026-11-29-report/abuse/
 
 /// The rows of its table.
 fn recorded() -> Vec<BTreeMap<&'static str, &'static str>> {
-    rows(RECORD, "abuse").into_iter().filter(|row| row["abuse"] != ":--").collect()
+    rows(RECORD, "abuse")
 }
 
 /// Parses `1.04 [0.97–1.09] tie`, perhaps in bold, as three numbers.
 fn spread(text: &str) -> [f64; 3] {
-    let numbers = numbers(text).into_iter().map(|number| number.parse().expect("a number"));
-    let numbers: Vec<_> = numbers.collect();
+    let numbers: Vec<f64> = text
+        .split(['*', ' ', '[', '–', ']'])
+        .filter(|part| !part.is_empty() && *part != "tie")
+        .map(|part| part.parse().expect("a number"))
+        .collect();
     numbers.try_into().expect("a median and its interval")
 }
 
