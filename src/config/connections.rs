@@ -130,8 +130,9 @@ impl Config {
 
 /// Setters for sending and closing.
 impl Config {
-    /// Time for which a connection may have a backlog without progress, because its peer does not
-    /// read. Then it is closed.
+    /// Time in which a peer has to take what waits for it, at most
+    /// [`write_high_watermark_bytes`](Self::write_high_watermark_bytes). If it takes less, its
+    /// connection is closed. What waits is measured after a tenth of the time.
     ///
     /// *Live.* *Range* 1 ms..=7200 s. *Default* 10 s. *Price*: peers that never read hold their
     /// backlog for longer.

@@ -58,8 +58,7 @@ pub(super) struct Outbound {
     blocked: bool,
     /// Total number of bytes that the socket has taken.
     sent_bytes: u64,
-    /// Time by which the total of sent bytes must have reached this number.
-    due: Option<(Instant, u64)>,
+    due: Option<Due>,
     /// Excuse for a peer that could not be served before that time.
     excuse: Excuse,
     /// Set when the backlog rose above the high watermark, or a reader paused for the backlog and
@@ -69,6 +68,14 @@ pub(super) struct Outbound {
     watched: bool,
     /// Set while the receiving side waits for the backlog to be empty.
     closer_waits: bool,
+}
+
+/// Time at which the deadline of the peer is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    at: Instant,
+    /// Total number of bytes that must have been sent by then. `None` until the backlog has settled.
+    sent: Option<u64>,
 }
 
 /// Bytes that wait after a sender has left some in the inbox.
@@ -93,6 +100,9 @@ const CHECK_DUE: Marks = Marks::bit(15);
 const ESTABLISHED: Marks = Marks::bit(10);
 /// The connection has ended: drop all bytes.
 const DISCARD: Marks = Marks::bit(11);
+
+/// Divides `net_write_timeout`: after this part of it the backlog counts as settled.
+const SETTLING: u32 = 10;
 
 impl Outbound {
     /// State of a connection that is not established.
@@ -291,8 +301,8 @@ impl Conn {
             out.backlog.append_chunk(mem::take(&mut inbox));
         }
         self.note_height(out);
-        // Before the deadline counts against the peer, the socket is tried. It may have room
-        // although its edge has not been handled yet.
+        // Before the backlog counts against the peer, the socket is tried. It may have room although
+        // no edge came: one comes only when much of its buffer is free.
         let now = out.due.map(|_| clock::now());
         let overdue = now.is_some_and(|now| out.is_overdue(now));
         out.connecting &= !marks.has(ESTABLISHED);
@@ -378,11 +388,14 @@ impl Conn {
         }
     }
 
-    /// In every `net_write_timeout` the peer has to take the bytes that waited at its beginning. At
-    /// most `write_high_watermark_bytes` of them count.
+    /// Ends the connection when its peer has not taken its share within `net_write_timeout`.
+    ///
+    /// The share is the backlog after a tenth of that time, at most `write_high_watermark_bytes`.
+    /// It is not the backlog at the beginning: that is often a few bytes, for which the kernel
+    /// still has room, and which would give a dead peer a second period.
     fn keep_time(self: &Arc<Self>, out: &mut Outbound, marks: Marks, now: Option<Instant>) {
-        let taken = |(_, target): (Instant, u64)| out.sent_bytes >= target;
-        if out.backlog.is_empty() || out.due.is_some_and(taken) {
+        let is_met = out.due.and_then(|due| due.sent).is_some_and(|sent| out.sent_bytes >= sent);
+        if out.backlog.is_empty() || is_met {
             out.due = None;
             out.excuse = Excuse::default();
         }
@@ -391,24 +404,24 @@ impl Conn {
             return;
         }
         let (limit, now) = (self.net_write_timeout(), now.unwrap_or_else(clock::now));
-        match out.due {
-            // This runtime was late too, so the peer had no full chance.
-            Some((due, _)) if out.excuse.covers(due, now) => out.due = None,
-            Some((due, _)) if due <= now => {
+        let settling = limit / SETTLING;
+        let due = match out.due {
+            None => Due { at: now + settling, sent: None },
+            Some(due) if due.at > now && marks.has(CHECK_DUE) => due,
+            Some(due) if due.at > now => return,
+            // If this runtime was late too, the peer had no full chance.
+            Some(due) if due.sent.is_none() || out.excuse.covers(due.at, now) => {
+                let most = self.group.config().write_high_watermark_bytes;
+                let share = out.backlog.len().min(most) as u64;
+                Due { at: now + (limit - settling), sent: Some(out.sent_bytes + share) }
+            }
+            Some(_) => {
                 self.break_off(CloseReason::WriteTimeout(limit));
                 return;
             }
-            Some((due, _)) if marks.has(CHECK_DUE) => self.arm(due),
-            Some(_) => {}
-            None => {}
-        }
-        if out.due.is_none() {
-            let due = now + limit;
-            let most = self.group.config().write_high_watermark_bytes;
-            let share = out.backlog.len().min(most);
-            out.due = Some((due, out.sent_bytes + share as u64));
-            self.arm(due);
-        }
+        };
+        out.due = Some(due);
+        self.arm(due.at);
     }
 
     /// Notifies the receiving side of the states that it waits for.
@@ -484,7 +497,7 @@ impl Conn {
 
 impl Outbound {
     fn is_overdue(&self, now: Instant) -> bool {
-        self.due.is_some_and(|(due, _)| due <= now)
+        self.due.is_some_and(|due| due.at <= now)
     }
 }
 

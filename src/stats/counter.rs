@@ -32,7 +32,7 @@ named! {
     ClosedReset "closed_reset" "connections reset by the peer",
     ClosedIoError "closed_io_error" "connections ended by any other socket error",
     ClosedWriteTimeout "closed_write_timeout"
-        "connections ended: the peer took nothing for net_write_timeout",
+        "connections ended: the peer took too little in net_write_timeout",
     ClosedFirstBytesTimeout "closed_first_bytes_timeout"
         "connections ended: nothing came within first_bytes_timeout",
     ClosedHandshakeTimeout "closed_handshake_timeout"
