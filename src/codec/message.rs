@@ -346,8 +346,8 @@ impl ClientMessage {
 }
 
 impl ClientMessage {
-    /// Upper bound of the memory beyond the message itself that decoding this `body` takes. Queues
-    /// of messages are bounded by it, because an element of a list may take a hundred times as much
+    /// Upper bound of the memory beyond the message itself that the message of this `body` keeps.
+    /// Decoding may need another copy of one byte string for a moment. Queues of messages are bounded by it, because an element of a list may take a hundred times as much
     /// in memory as on the wire.
     ///
     /// # Errors

@@ -96,6 +96,11 @@ impl Config {
     /// Greatest input of one connection that its protocol may leave unconsumed, which is the
     /// largest frame. A frame's header comes on top.
     ///
+    /// Memory limits count too. One connection gets at most half of
+    /// [`max_buffered_bytes`](Self::max_buffered_bytes). A request to a session server must fit into
+    /// [`max_queued_bytes_per_connection`](Self::max_queued_bytes_per_connection) and into half of
+    /// [`max_queued_bytes`](Self::max_queued_bytes).
+    ///
     /// *Live.* *Unit* bytes. *Range* 4096..=1073741824. *Default* 64 MiB. A connection that needs
     /// more is closed. *Price*: a peer can make the runtime hold this much by really sending it,
     /// within [`max_buffered_bytes`](Self::max_buffered_bytes) for all peers together.
@@ -265,8 +270,8 @@ impl Config {
     /// sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it, whichever
     /// comes first.
     ///
-    /// *Live*, for new connections. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight
-    /// hours, the default of MySQL. *Price*: forgotten clients keep their sessions, and the locks
+    /// *Live*; an open connection follows at its next deadline, at the latest when the old time has
+    /// passed. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight hours, the default of MySQL. *Price*: forgotten clients keep their sessions, and the locks
     /// and memory of these, for longer.
     #[must_use]
     pub const fn idle_timeout(mut self, idle: Duration) -> Self {

@@ -219,7 +219,8 @@ impl Config {
         self
     }
 
-    /// Time for which the answer to a failed login is delayed.
+    /// Time for which the answer to a failed login is delayed. If it is not shorter
+    /// than [`login_timeout`](Self::login_timeout), the connection ends without that answer.
     ///
     /// *Live.* *Range* 0 s..=60 s. *Default* 100 ms; no thread waits for it. *Price*: a user who
     /// mistyped the password learns it that much later.

@@ -61,11 +61,11 @@ pub(crate) fn parse(input: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
     };
     let close = wants("close") || !is_latest && !wants("keep-alive");
     let target = request.path.unwrap_or("");
+    let target = target.split('?').next().unwrap_or("");
     let path = match target.strip_prefix("http://") {
         Some(rest) => rest.find('/').map_or("/", |end| &rest[end..]),
         None => target,
     };
-    let path = path.split('?').next().unwrap_or("");
     Ok(Some(Request { length, path, head_only, close }))
 }
 
@@ -93,3 +93,22 @@ pub(super) fn head(status: &str, kind: &str, length: usize, close: bool) -> Stri
 /// The page loads nothing but itself, and no other page may embed it.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_ends_at_the_query_whatever_form_the_target_has() {
+        for (target, path) in [
+            ("/metrics?a=/b", "/metrics"),
+            ("http://host/metrics?a=/b", "/metrics"),
+            ("http://host?a=/metrics", "/"),
+            ("http://host", "/"),
+        ] {
+            let input = format!("GET {target} HTTP/1.1\r\nHost: host\r\n\r\n");
+            let request = parse(input.as_bytes()).expect("a request").expect("a whole one");
+            assert_eq!(request.path, path, "{target}");
+        }
+    }
+}
