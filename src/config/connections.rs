@@ -96,8 +96,8 @@ impl Config {
     /// Greatest input of one connection that its protocol may leave unconsumed, which is the
     /// largest frame. A frame's header comes on top.
     ///
-    /// Memory limits count too. One connection gets at most half of
-    /// [`max_buffered_bytes`](Self::max_buffered_bytes). A request to a session server must fit into
+    /// Memory limits count too. The input of one connection gets at most
+    /// half of [`max_buffered_bytes`](Self::max_buffered_bytes). A request to a session server must fit into
     /// [`max_queued_bytes_per_connection`](Self::max_queued_bytes_per_connection) and into half of
     /// [`max_queued_bytes`](Self::max_queued_bytes).
     ///
@@ -293,8 +293,8 @@ impl Config {
 
     /// Memory for the read buffers and backlogs of all connections of the runtime together.
     ///
-    /// If the buffer or backlog of a connection would grow beyond the free rest, the connection is
-    /// closed. Therefore one connection alone can have half, and none can have all. Each connection
+    /// If the read buffer, the backlog or the layers of a connection would grow beyond the free rest,
+    /// the connection is closed. Therefore each of them alone can have half, and none can have all. Each
     /// may always have 8 KiB. Thus small connections do not notice those that take all they can
     /// get.
     ///

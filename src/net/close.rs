@@ -62,7 +62,7 @@ pub enum HalfClose {
     KeepOpen,
 }
 
-/// Reason for the end of a connection. Each variant has its own counter.
+/// Reason for the end of a connection. Each variant has a counter.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CloseReason {

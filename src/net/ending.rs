@@ -198,7 +198,9 @@ impl Round<'_> {
 
     pub(super) fn flushed(&self, recv: &mut Recv) {
         let config = self.conn.group.config();
-        let nothing_to_lose = recv.ended || !self.conn.sent_any.load(Ordering::Relaxed);
+        // A layer may report the end of its stream before that of the socket.
+        let has_finished = recv.ended && !self.conn.is_layered();
+        let nothing_to_lose = has_finished || !self.conn.sent_any.load(Ordering::Relaxed);
         let at_once = nothing_to_lose || config.linger_timeout.is_zero();
         if at_once || socket::shutdown_write(self.conn.fd()).is_err() {
             self.finish(recv, None);
@@ -273,9 +275,8 @@ impl Round<'_> {
         }
         if recv.paused || self.conn.is_paused() {
             // The peer is not heard, so its deadlines begin anew.
+            self.renew_deadlines(recv);
             recv.frame_until = None;
-            recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
-            recv.heard_at = recv.heard_at.map(|_| now);
             if recv.stage == Stage::Open {
                 let limit = self.conn.handshake_timeout();
                 recv.handshake_until = recv.handshake_until.map(|_| now + limit);

@@ -521,8 +521,7 @@ impl Round<'_> {
         recv.full = false;
         if recv.paused {
             self.set_paused(recv, self.conn.is_paused());
-            // The connection was not read, so the peer could not complete a frame meanwhile.
-            self.time_frame(recv, true);
+            self.renew_deadlines(recv);
         }
         self.drain_if_late(recv);
         let drained = || self.conn.protocol().drained(self.connection);
@@ -533,10 +532,9 @@ impl Round<'_> {
 
     /// Handles [`UNPAUSED`]: the user has resumed reading. If the backlog is full, the pause goes on.
     fn unpaused(&mut self, recv: &mut Recv) {
-        if recv.paused && !self.is_full(recv) {
+        if !self.is_full(recv) {
             self.set_paused(recv, false);
-            // As in `room_again`.
-            self.time_frame(recv, true);
+            self.renew_deadlines(recv);
         }
         self.drain_if_late(recv);
         if recv.buf.is_empty() || recv.stage != Stage::Open {
@@ -548,6 +546,14 @@ impl Round<'_> {
         } else {
             recv.again = true;
         }
+    }
+
+    /// Lets the deadlines of the input begin anew: the peer was not heard meanwhile.
+    pub(super) fn renew_deadlines(&self, recv: &mut Recv) {
+        let now = clock::now();
+        recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
+        recv.heard_at = recv.heard_at.map(|_| now);
+        self.time_frame(recv, true);
     }
 
     /// Handles [`NOTIFIED`].
@@ -706,6 +712,12 @@ impl Round<'_> {
             self.await_first_bytes(recv);
         }
         self.open(recv);
+        // The first bytes may have come before, with the end of a handshake.
+        if recv.silent_until.is_none()
+            && let Some(until) = self.idle_until(recv, clock::now())
+        {
+            self.conn.arm(until);
+        }
         let later = mem::take(&mut recv.later);
         if !later.is_empty() {
             self.conn.notify_recv(later);
@@ -750,6 +762,10 @@ impl Round<'_> {
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
+            // A callback, or the user, has closed the connection: what is left of the input is dropped.
+            if self.conn.phase() >= Phase::Closing {
+                return Next::Rest;
+            }
             // A handshake goes on: without its end, the user could not resume, and bytes that were sent
             // meanwhile could not leave.
             if self.conn.is_paused() && recv.stage == Stage::Open {
@@ -777,6 +793,10 @@ impl Round<'_> {
             }
             if let Some(next) = recv.stops() {
                 return next;
+            }
+            if again {
+                // The protocol may have paused again.
+                continue;
             }
             if self.is_spent(self.received, turn, context) {
                 return Next::Requeue;

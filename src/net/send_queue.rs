@@ -581,9 +581,15 @@ impl Backlog {
     fn consume(&mut self, count: usize) {
         self.len -= count;
         self.start += count;
-        if self.chunks.front().is_some_and(|chunk| chunk.len() == self.start) {
-            self.chunks.pop_front();
-            self.start = 0;
+        if let Some(front) = self.chunks.front_mut() {
+            if self.start == front.len() {
+                self.chunks.pop_front();
+                self.start = 0;
+            } else if self.start >= CHUNK && self.start >= front.len() / 2 {
+                // Only unsent bytes are counted, so the memory of the others must not stay.
+                *front = front.split_off(self.start);
+                self.start = 0;
+            }
         }
         if self.is_empty() {
             self.clear();
@@ -621,6 +627,19 @@ mod tests {
         }
         assert!(seen == expected);
         assert_eq!(backlog.chunks.capacity(), 0);
+    }
+
+    #[test]
+    fn a_long_piece_keeps_at_most_twice_the_memory_of_its_unsent_bytes() {
+        let mut backlog = Backlog::default();
+        let piece: Vec<u8> = (0..40 * CHUNK).map(|n| (n % 251) as u8).collect();
+        backlog.append(&piece);
+        for sent in (1000..piece.len()).step_by(1000) {
+            backlog.consume(1000);
+            assert!(backlog.front() == &piece[sent..]);
+            let memory: usize = backlog.chunks.iter().map(Vec::capacity).sum();
+            assert!(memory <= (2 * backlog.len()).max(backlog.len() + CHUNK), "{memory}");
+        }
     }
 
     /// An empty chunk at the front would look like bytes that the socket does not take.

@@ -932,6 +932,56 @@ mod tests {
     }
 
     #[test]
+    fn what_a_handler_leaves_when_it_pauses_again_comes_before_the_end_of_the_stream() {
+        let (mut world, calls) = Noting::world(|_| {
+            |conn: &Connection, input: &mut Input<'_>| {
+                input.take(FRAME.len());
+                conn.pause_reads();
+                Ok(())
+            }
+        });
+        world.sends(&FRAME.repeat(3));
+        world.peer.shutdown(Shutdown::Write).expect("it is open");
+        let mut all = vec!["received", "released"];
+        for _ in 0..2 {
+            world.conn.resume_reads();
+            world.run();
+            all.extend(["received", "released"]);
+            assert_eq!(*lock(&calls), all);
+        }
+        world.conn.resume_reads();
+        world.run();
+        all.push("ended");
+        assert_eq!(*lock(&calls), all);
+    }
+
+    #[test]
+    fn no_input_is_delivered_after_a_close() {
+        let (mut world, calls) = Noting::world(|_| {
+            |conn: &Connection, input: &mut Input<'_>| {
+                input.take_all();
+                conn.close("enough");
+                Ok(())
+            }
+        });
+        // More than one receive takes.
+        world.sends(&[0; 100_000]);
+        assert_eq!(*lock(&calls), ["received", "released", "closed"]);
+    }
+
+    #[test]
+    fn the_time_of_a_pause_does_not_count_for_the_first_bytes() {
+        let limit = Config::default().first_bytes_timeout;
+        let mut world = World::serving(Config::default(), |_| Deaf);
+        world.run();
+        world.conn.pause_reads();
+        world.looks_at(world.now + limit - LATE);
+        world.conn.resume_reads();
+        world.looks_at(world.now + LATE);
+        assert!(!world.conn.is_closed());
+    }
+
+    #[test]
     fn a_drain_waits_for_the_bytes_that_a_paused_handler_has_left() {
         let (mut world, calls) = pausing(1);
         world.runtime.start_draining();
@@ -1033,6 +1083,61 @@ mod tests {
         fn send(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Close> {
             Ok(())
         }
+    }
+
+    /// Layer whose stream begins behind a byte `<` and ends at a byte `>`.
+    #[derive(Default)]
+    struct Brackets {
+        began: bool,
+    }
+
+    impl Layer for Brackets {
+        fn received(
+            &mut self,
+            _: &Connection,
+            input: &mut Input<'_>,
+            decoded: &mut Decoded<'_>,
+            _: &mut Vec<u8>,
+        ) -> Result<LayerState, Close> {
+            while let Some(byte) = input.take(1).first() {
+                match byte {
+                    b'<' => self.began = true,
+                    b'>' => return Ok(LayerState::Ended),
+                    byte => decoded.push(&[*byte]),
+                }
+            }
+            Ok(if self.began { LayerState::Ready } else { LayerState::Handshaking })
+        }
+
+        fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+            encoded.extend(bytes);
+            Ok(())
+        }
+    }
+
+    fn in_brackets<P: Protocol>(config: Config, protocol: P) -> World {
+        let mut layers = Makers::default();
+        layers.push(|_: &Connection| Ok(Box::new(Brackets::default()) as _));
+        World::layered(config, layers, |_| protocol)
+    }
+
+    #[test]
+    fn a_stream_that_ends_in_a_layer_is_followed_by_the_rest_of_the_socket() {
+        let mut world = in_brackets(Config::default(), Answers(100_000));
+        world.sends(b"<a frame.>");
+        // Unread bytes would turn the close into a reset, which drops the answer.
+        world.peer.write_all(b"of no use").expect("it is open");
+        assert_eq!(world.reads(200_000), 100_000);
+        assert_eq!(world.peer.read(&mut [0]).expect("no reset"), 0);
+    }
+
+    #[test]
+    fn a_first_request_in_one_piece_with_a_handshake_begins_the_idle_time() {
+        let idle = Duration::from_secs(2);
+        let mut world = in_brackets(Config::default().idle_timeout(idle), Answers(0));
+        world.sends(b"<a frame.");
+        let due = world.now + idle;
+        assert!(world.runtime.next_deadline().is_some_and(|next| next <= due));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct DrainReport {
     /// Connections that ended in order, accepted and outgoing ones: no callback ran, no request held
     /// them, and what they had sent has left.
     pub finished: u64,
-    /// Connections that were refused at a limit, and closures that `spawn` returned.
+    /// Connections that were refused at a limit of connections, and closures that `spawn` returned.
     pub refused: u64,
     /// Connections that were cut at the deadline: with requests or replies unfinished, or because no
     /// worker was free to end them.
