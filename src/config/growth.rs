@@ -6,8 +6,8 @@ use super::Config;
 
 /// Setters for threads that are added while the base threads wait.
 impl Config {
-    /// Number of extra workers to which a group grows at once when it begins to grow. It does not
-    /// shrink below while it needs more than its base.
+    /// Number of extra workers to which a group grows at once when it begins to grow. It keeps
+    /// them from then on, also while it needs no more than its base.
     ///
     /// *Live.* *Range* 0..=16. *Default* 0: one at a time, as they are needed. *Price*: threads
     /// started for a short stall that a single one would have covered.
@@ -17,7 +17,8 @@ impl Config {
         self
     }
 
-    /// Time without need after which an added thread leaves.
+    /// Time without need after which an added thread beyond
+    /// [`dynamic_threads`](Self::dynamic_threads) leaves.
     ///
     /// *Live.* *Range* 10 ms..=600 s. *Default* 10 s: the next burst finds them there. The original
     /// starts at 1 s, because its threads learn it when they wake; ours sleep for this time.

@@ -1,7 +1,7 @@
 //! Connections: received bytes, sent bytes, and the errors of sockets.
 //!
 //! A socket is a [`Connection`], and a [`Protocol`] gives its bytes a meaning. When bytes have arrived,
-//! a free worker calls the protocol. The calls for one connection never overlap. The protocol
+//! a free worker calls the protocol. Calls with the state of one connection never overlap. The protocol
 //! answers by [`Connection::send`], from that call or from any other thread.
 //!
 //! ```text
@@ -93,7 +93,8 @@ pub use crate::runtime::Turn;
 /// Code that gives the bytes of connections a meaning.
 ///
 /// One value serves all connections of a listener, from many threads. The data of one connection is
-/// its `State`. For one connection, calls never overlap. If a call blocks, it delays only its own
+/// its `State`. Calls that get it never overlap;
+/// [`released`](Self::released) and [`drained`](Self::drained) may overlap them and themselves. If a call blocks, it delays only its own
 /// connection; the runtime serves the others. A panic closes the connection and is counted.
 pub trait Protocol: Send + Sync + 'static {
     /// Data of one connection.

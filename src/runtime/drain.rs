@@ -29,7 +29,7 @@ pub struct DrainReport {
     /// worker was free to end them.
     pub cut: u64,
     /// Names of threads that were still inside a handler or a destructor. Such a thread ends when the
-    /// handler or destructor does.
+    /// handler or destructor does. The watchdog is among them if the host's log blocks it.
     pub stuck: Vec<String>,
     /// Duration of the drain.
     pub took: Duration,
@@ -156,8 +156,8 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     }
     // 6. The watchdog ends last. Threads that left are joined, the others are named.
     shared.watch.stop();
-    threads.join_watchdog();
-    let stuck = threads.join_all();
+    let blocked = threads.join_watchdog(GRACE);
+    let mut stuck = threads.join_all();
     if stuck.is_empty() {
         // The last worker of each group has ended them, unless there was none. The caller does so when
         // it leaves: here it may hold a lock that their destructors take.
@@ -172,6 +172,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let left_over = usage.connections().saturating_sub(served);
     let mut report = DrainReport::of(&counted(shared).since(&before));
     report.cut += left_over as u64;
+    stuck.extend(blocked);
     report.stuck = stuck;
     report.took = clock::since(began);
     report

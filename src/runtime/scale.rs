@@ -43,8 +43,10 @@ impl Load {
     }
 
     /// Number of workers that may be added before there is a thread for each session beyond the base.
-    const fn room(&self) -> usize {
-        (self.sessions + self.base).saturating_sub(self.workers)
+    /// A session may have several threads that wait: one for each call of `released`.
+    fn room(&self) -> usize {
+        let users = self.sessions.max(self.stalled + self.stuck);
+        (users + self.base).saturating_sub(self.workers)
     }
 }
 
@@ -269,8 +271,9 @@ mod tests {
             (4, 0, 4, 1, 1000, 0, 1),
             // A worker was refused before. It is added now.
             (4, 2, 4, 5, 1000, 0, 3),
-            // More threads than sessions and base together are of no use.
-            (4, 2, 6, 6, 2, 0, 0),
+            // More threads than sessions and base together are of no use, unless all wait.
+            (4, 2, 6, 4, 2, 0, 0),
+            (4, 2, 6, 6, 2, 0, 2),
             // Growth goes to the preferred number at once.
             (4, 2, 4, 1, 1000, 3, 0),
             (4, 2, 4, 2, 1000, 3, 3),

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::mem;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 #[cfg(feature = "status")]
@@ -122,7 +123,7 @@ pub(super) struct Threads {
     usage: Arc<Usage>,
     pub(super) exits: Arc<Exits>,
     table: Mutex<Table>,
-    watchdog: Mutex<Option<JoinHandle<()>>>,
+    watchdog: Mutex<Option<Watching>>,
 }
 
 thread_local! {
@@ -352,22 +353,38 @@ impl Threads {
         watchdog: impl FnOnce() + Send + 'static,
     ) -> Result<(), (String, io::Error)> {
         let name = format!("{}-watchdog", self.prefix);
-        match thread::Builder::new().name(name.clone()).spawn(watchdog) {
+        let (ends, ended) = mpsc::channel::<()>();
+        let run = move || {
+            let _ends = ends;
+            watchdog();
+        };
+        match thread::Builder::new().name(name.clone()).spawn(run) {
             Ok(handle) => {
-                *lock(&self.watchdog) = Some(handle);
+                *lock(&self.watchdog) = Some(Watching { handle, ended });
                 Ok(())
             }
             Err(error) => Err((name, error)),
         }
     }
 
-    /// Joins the watchdog. The caller has stopped it before.
-    pub(super) fn join_watchdog(&self) {
-        let handle = lock(&self.watchdog).take();
-        if let Some(handle) = handle {
-            let _ = handle.join();
+    /// Joins the watchdog, which the caller has stopped before. Returns its name if it does not end in
+    /// this time: it reports slow handlers to the log, which may block.
+    pub(super) fn join_watchdog(&self, grace: Duration) -> Option<String> {
+        let Watching { handle, ended } = lock(&self.watchdog).take()?;
+        if matches!(ended.recv_timeout(grace), Err(RecvTimeoutError::Timeout)) {
+            return Some(format!("{}-watchdog", self.prefix));
         }
+        let _ = handle.join();
+        None
     }
+}
+
+/// The thread that watches all groups.
+#[derive(Debug)]
+struct Watching {
+    handle: JoinHandle<()>,
+    /// Disconnected when the thread ends.
+    ended: mpsc::Receiver<()>,
 }
 
 fn run_hook(group: &Group, hook: Option<&Hook>, info: &ThreadInfo) {

@@ -53,7 +53,7 @@ pub(super) struct Worker {
     /// Version of the CPU plan to which this worker is bound.
     bound: usize,
     /// Time at which an added worker next checks if it should leave.
-    asks_at: Instant,
+    asked_at: Instant,
 }
 
 /// State in which a reserve thread starts.
@@ -70,7 +70,10 @@ const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 8;
 /// Estimated time of a batch from which on it is shared. To wake a worker takes 10 to 20 µs.
 const LONG_BATCH_NANOS: u64 = 20_000;
-/// Shortest sleep of an added worker before it checks if it should leave.
+/// Longest sleep of an added worker before it checks if it should leave. A shorter
+/// `dynamic_threads_shrink_time` takes effect then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+/// Shortest such sleep.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Interval at which a called reserve thread checks if it is still needed.
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
@@ -80,7 +83,7 @@ impl Worker {
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
         let stalls = Stalls::new(Arc::clone(&group), slot, kind);
         let now = clock::now();
-        let mut worker = Self {
+        Self {
             group,
             slot,
             kind,
@@ -95,10 +98,8 @@ impl Worker {
             batches: Batches::default(),
             taken: 0,
             bound: 0,
-            asks_at: now,
-        };
-        worker.ask_later();
-        worker
+            asked_at: now,
+        }
     }
 
     /// Works until the thread ends.
@@ -155,14 +156,16 @@ impl Worker {
         match self.kind {
             ThreadKind::Base => None,
             ThreadKind::Worker => {
-                Some(self.asks_at.saturating_duration_since(self.now).max(SHORTEST_SLEEP))
+                let sleep = self.asks_at().saturating_duration_since(self.now);
+                Some(sleep.clamp(SHORTEST_SLEEP, LONGEST_SLEEP))
             }
             ThreadKind::Reserve => Some(RESERVE_LOOKS),
         }
     }
 
-    fn ask_later(&mut self) {
-        self.asks_at = self.now + self.group.config().dynamic_threads_shrink_time / 2;
+    /// Time at which this added worker next asks whether it may leave.
+    fn asks_at(&self) -> Instant {
+        self.asked_at + self.group.config().dynamic_threads_shrink_time / 2
     }
 
     fn pop(&mut self) -> Option<(Task, Instant)> {
@@ -463,10 +466,10 @@ impl Serve for Worker {
     }
 
     fn may_leave(&mut self) -> bool {
-        if self.now < self.asks_at {
+        if self.now < self.asks_at() {
             return false;
         }
-        self.ask_later();
+        self.asked_at = self.now;
         let leaves = self.group.may_leave(self.now);
         if leaves {
             self.count(Counter::ThreadsLeft, 1);

@@ -1,7 +1,8 @@
 //! A panic in code of the host is caught: the workers live on, and the panic is counted once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use epoll_group::net::{Close, CloseReason, Connection, HalfClose, Input, Protocol};
@@ -141,6 +142,55 @@ fn a_log_subscriber_that_panics_ends_no_worker_and_keeps_no_connection() {
         eventually(LONG, || runtime.stats().connections == 0);
         check(&runtime, "pb", WORKERS as u64);
         assert_clean(&runtime.drain(LONG));
+    });
+}
+
+/// A log subscriber that blocks the watchdog for ever.
+struct StuckLog(Mutex<mpsc::Sender<()>>);
+
+impl Subscriber for StuckLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("epoll_group")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        if thread::current().name().is_some_and(|name| name.ends_with("-watchdog")) {
+            self.0.lock().expect("no panic").send(()).expect("waited for");
+            loop {
+                thread::park();
+            }
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_log_subscriber_that_blocks_the_watchdog_does_not_block_a_drain() {
+    in_child(|| {
+        let (tell, told) = mpsc::channel();
+        let log = StuckLog(Mutex::new(tell));
+        tracing::subscriber::set_global_default(log).expect("the first");
+        let short = Duration::from_millis(1);
+        let config = lab::config().thread_deadlock_check_interval(short);
+        let config = config.handler_report_after(short);
+        let runtime = Runtime::builder().config(config).name("pw").start().expect("a runtime");
+        let (end, ended) = mpsc::channel();
+        let long = move || ended.recv().expect("ended");
+        runtime.handle().spawn(long).expect("room");
+        told.recv_timeout(LONG).expect("the handler is reported");
+        end.send(()).expect("waited for");
+        assert_eq!(runtime.drain(LONG).stuck, ["pw-watchdog"]);
     });
 }
 

@@ -8,11 +8,12 @@ mod reserve;
 mod watchdog;
 
 use std::hint;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::Config;
-use epoll_group::net::{Close, Connection, Input, Protocol};
+use epoll_group::net::{Close, Connection, Input, Protocol, Turn};
 use epoll_group::stats::Counter;
 use lab::protocol::Bytes;
 use lab::threads::{
@@ -99,6 +100,52 @@ fn connections_that_wait_for_one_more_all_finish_and_the_threads_leave() {
             assert_eq!(started(&stats)[1..3], [0, 0], "{how:?} {crowd} on {base}:\n{stats}");
         }
     }
+}
+
+/// `w` waits for the event, after the connection was released, and `h` makes it happen.
+struct Later {
+    event: Event,
+    ops: Mutex<Vec<u8>>,
+}
+
+impl Protocol for Later {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        self.ops.lock().expect("no panic").extend_from_slice(input.take_all());
+        Ok(())
+    }
+
+    fn released(&self, conn: &Connection, _: Turn) {
+        let op = self.ops.lock().expect("no panic").pop();
+        match op {
+            Some(b'w') => self.event.wait(),
+            Some(b'h') => self.event.happen(),
+            _ => return,
+        }
+        conn.send(op.as_slice());
+    }
+}
+
+#[test]
+fn requests_that_wait_for_a_later_one_of_their_connection_all_finish() {
+    const WAITS: usize = 12;
+    let event = Event::new(How::Announced);
+    let protocol = Later { event: event.clone(), ops: Mutex::default() };
+    let server = Server::start(Kind::Tcp, config(4), protocol);
+    let mut peer = server.peer();
+    for waiting in 1..=WAITS {
+        peer.send(b"w");
+        event.wait_for(waiting);
+    }
+    peer.send(b"h");
+    let mut answers = peer.receive(WAITS + 1);
+    answers.sort_unstable();
+    assert_eq!(answers, [&b"h"[..], &[b'w'; WAITS]].concat());
 }
 
 #[test]
