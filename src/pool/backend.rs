@@ -290,14 +290,19 @@ impl<M: Manage> Inner<M> {
 
     fn arm(self: &Arc<Self>, at: Instant) {
         let weak = Arc::downgrade(self);
-        // Timers that follow each other closely become one.
-        let delay = at.saturating_duration_since(clock::now()).max(Duration::from_millis(1));
-        let code = move || {
-            if let Some(inner) = weak.upgrade() {
-                inner.apply(|stack, fx| stack.due(clock::now(), fx));
-            }
-        };
-        self.shared.ask_host(|host| host.after(delay, Box::new(code)));
+        let job = Job::new(move |runs| {
+            let Some(inner) = weak.upgrade() else { return };
+            inner.apply(|stack, fx| {
+                stack.disarm(at);
+                // A dropped timer does not ask for the next one: a host that drops each within `after`
+                // would be asked again inside that call.
+                if runs {
+                    stack.due(clock::now(), fx);
+                }
+            });
+        });
+        let delay = at.saturating_duration_since(clock::now());
+        self.shared.ask_host(|host| host.after(delay, Box::new(|| job.run())));
     }
 
     /// Runs code on the host. If the host drops it, this thread calls it with false.

@@ -35,7 +35,9 @@ type Turn = Box<dyn FnOnce()>;
 /// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
 /// `pool-connect` for each connect, which ends with the connect.
 ///
-/// A host may drop code instead of running it. A connect or a check then counts as failed.
+/// A host may drop code instead of running it. A connect or a check then counts as failed. If it
+/// drops code for a time, the pool asks again with the next caller of the same backend that waits for a
+/// connection or returns one.
 pub trait Host: Send + Sync + 'static {
     /// Runs code soon, on another thread. The code may wait for a backend for
     /// [`connect_timeout`](super::Limits::connect_timeout), and announces the wait to a runtime.

@@ -69,8 +69,9 @@ pub(super) struct Stack<C, W> {
     /// Connects that the host makes for waiters and for `min_idle`.
     host_connects: usize,
     trouble: Trouble,
-    /// Time for which the host was asked to call `due`.
-    armed: Option<Instant>,
+    /// Times for which the host has a timer that calls `due`, the first one last: a timer is only added
+    /// for an earlier time.
+    armed: Vec<Instant>,
     /// Last time at which a caller asked for a connection or gave one back.
     last_used: Instant,
     /// Callers of `pause` and `close` that wait until no connection is in use.
@@ -201,7 +202,7 @@ pub(super) struct Effects<C, W> {
     pub(super) error: Option<Arc<dyn Error + Send + Sync>>,
     /// Connects for the host.
     pub(super) connect: Vec<Ticket>,
-    /// Time at which the host is to call `due`.
+    /// Time at which the host is to call `disarm` and `due`.
     pub(super) arm: Option<Instant>,
     /// A caller waits until no connection is in use, and none is any more.
     pub(super) quiet: bool,
@@ -244,7 +245,7 @@ impl<C, W> Stack<C, W> {
             waiters: Waiters::new(),
             host_connects: 0,
             trouble: Trouble::default(),
-            armed: None,
+            armed: Vec::new(),
             last_used: now,
             awaiting_quiet: 0,
             totals: Totals::default(),
@@ -438,7 +439,8 @@ impl<C, W> Stack<C, W> {
         let until = slot.idle_until().into_iter().chain(slot.expires).min();
         self.idle.push_back(ticket);
         // Connections that were idle before end earlier, but for their random part and their age.
-        if self.armed.is_none_or(|armed| until.is_some_and(|until| until < armed)) {
+        let earlier = |armed| armed <= now || until.is_some_and(|until| until < armed);
+        if self.armed.last().is_none_or(|&armed| earlier(armed)) {
             self.rearm(now, fx);
         }
     }

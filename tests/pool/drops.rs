@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use epoll_group::pool::{GetError, Host, Manage, Pool, Target, Version};
 
-use crate::support::{build, late, limits, soon};
+use crate::support::{Got, build, late, limits, soon};
 use lab::LONG;
+
+const SHORT: Duration = Duration::from_millis(20);
 
 /// Pool that is looked at whenever a key or an error is dropped.
 #[derive(Default)]
@@ -172,6 +174,48 @@ impl Host for Dropping {
     fn spawn(&self, _: Box<dyn FnOnce() + Send>) {}
 
     fn after(&self, _: Duration, _: Box<dyn FnOnce() + Send>) {}
+}
+
+/// A host that loses the first code of `after`, and runs the rest on a thread each.
+struct Losing {
+    panics: bool,
+    has_lost: AtomicBool,
+}
+
+impl Host for Losing {
+    fn spawn(&self, _: Box<dyn FnOnce() + Send>) {}
+
+    fn after(&self, delay: Duration, code: Box<dyn FnOnce() + Send>) {
+        if self.has_lost.swap(true, SeqCst) {
+            thread::spawn(move || {
+                thread::sleep(delay);
+                code();
+            });
+        } else if self.panics {
+            panic!("on purpose");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_loses_a_timer_is_asked_for_the_next_one() {
+    for panics in [false, true] {
+        let host = Losing { panics, has_lost: AtomicBool::new(false) };
+        let (pool, _) = build(limits(1), |builder| builder.maintained_by(host));
+        let held = pool.get(&"SPT0").unwrap();
+        let backend = pool.backend(&"SPT0").unwrap();
+        let (answer, answers) = mpsc::channel();
+        for n in 0..2 {
+            let answer = answer.clone();
+            let then = move |got: Got| answer.send((n, got.map(drop))).unwrap();
+            backend.get_then(Instant::now() + SHORT * (n + 1), then);
+        }
+        for n in 0..2 {
+            let (late, got) = answers.recv_timeout(LONG).expect("its deadline passes");
+            assert!(late == n && matches!(got, Err(GetError::Timeout { .. })), "{late}: {got:?}");
+        }
+        drop(held);
+    }
 }
 
 #[test]

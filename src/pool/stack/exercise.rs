@@ -37,6 +37,8 @@ struct World {
     limits: Limits,
     state: BackendState,
     version: Version,
+    /// Timers of the host.
+    timers: BTreeSet<Instant>,
     /// Connections, the hottest last; and in use.
     idle: Vec<u32>,
     used: Vec<(u32, Ticket)>,
@@ -84,6 +86,7 @@ impl World {
             limits,
             state: BackendState::Open,
             version: Version::default(),
+            timers: BTreeSet::new(),
             idle: Vec::new(),
             used: Vec::new(),
             connecting: Vec::new(),
@@ -104,11 +107,11 @@ impl World {
             6 | 7 => self.end_connect(n, false, &mut fx),
             8 => self.end_connect(n, true, &mut fx),
             9 => self.leave(n),
-            10 | 11 => self.pass(n, &mut fx),
+            10 | 11 => self.pass(n),
             12 => self.set_state(n, &mut fx),
             13 if n.is_multiple_of(4) => self.fail_over(n, &mut fx),
             14 => self.resize(n, &mut fx),
-            _ => self.stack.due(self.now, &mut fx),
+            _ => self.lose_timers(&mut fx),
         }
         self.take(fx);
     }
@@ -229,8 +232,23 @@ impl World {
         self.answered.insert(caller);
     }
 
-    fn pass(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+    /// Time passes, and timers run that are due.
+    fn pass(&mut self, n: usize) {
         self.now += Duration::from_millis(n as u64 * 50);
+        while let Some(&at) = self.timers.first().filter(|at| **at <= self.now) {
+            self.timers.remove(&at);
+            let mut fx = Effects::default();
+            self.stack.disarm(at);
+            self.stack.due(self.now, &mut fx);
+            self.take(fx);
+        }
+    }
+
+    /// The host drops all timers. The next call asks for what is needed.
+    fn lose_timers(&mut self, fx: &mut Effects<u32, u32>) {
+        for at in std::mem::take(&mut self.timers) {
+            self.stack.disarm(at);
+        }
         self.stack.due(self.now, fx);
     }
 
@@ -289,6 +307,12 @@ impl World {
                 Grant::Refused(error) => self.assert_refused(&error, deadline),
             }
         }
+        if let Some(at) = fx.arm {
+            assert!(at > self.now, "a timer is later than now");
+            let first = |timer: &Instant| *timer <= self.now || at < *timer;
+            assert!(self.timers.iter().all(first), "no timer is asked for beside an earlier one");
+            self.timers.insert(at);
+        }
         let connects = fx.connect.into_iter().map(|ticket| (ticket, By::Host));
         self.connecting.extend(connects);
     }
@@ -326,6 +350,10 @@ impl World {
         let all = self.idle.len() + self.used.len() + self.closed.len();
         assert_eq!(all, self.conns as usize, "every connection is somewhere");
         assert_eq!(self.stack.held().count(), self.used.len());
+        let expiry = self.stack.waiters.next_expiry();
+        let timer =
+            self.timers.first().is_some_and(|at| expiry.is_some_and(|expiry| *at <= expiry));
+        assert!(expiry.is_none() || timer, "a timer for each deadline without a thread");
         assert_eq!(self.stack.is_quiet(), self.used.is_empty());
         if self.state != BackendState::Open {
             assert!(self.idle.is_empty());

@@ -1,7 +1,7 @@
 //! Maintenance: work that is due at certain times, changes by operators, and reports for them.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Counts, Effects, Grant, Slot, Stack, State, Ticket};
 use crate::pool::config::Limits;
@@ -9,12 +9,15 @@ use crate::pool::manage::Version;
 use crate::pool::status::{BackendState, BackendStatus, Discard, Leaving};
 use crate::sync::mutant::mutant;
 
+/// Shortest time until a timer. Timers that follow each other closely become one. If the host is late, the
+/// stack adds one timer in this time at most.
+const LEAST_DELAY: Duration = Duration::from_millis(1);
+
 /// Work that is due at certain times.
 impl<C, W> Stack<C, W> {
     /// Does what has become due: expires waiters without a thread, closes idle connections, ends a pause
     /// between connects, and reports a backend that is not used. A call too many does no harm.
     pub(in crate::pool) fn due(&mut self, now: Instant, fx: &mut Effects<C, W>) {
-        self.armed = self.armed.filter(|armed| *armed > now);
         while let Some(waiter) = self.waiters.pop_expired(now) {
             let late = self.time_out(now, &waiter.ask);
             fx.grants.push((waiter, Grant::Refused(late)));
@@ -64,12 +67,23 @@ impl<C, W> Stack<C, W> {
         self.last_used.checked_add(self.limits.unused_after)
     }
 
-    /// Asks the host for the next call of [`due`](Self::due), if none comes early enough.
+    /// Asks the host for the next call of [`due`](Self::due), if no timer comes early enough.
     pub(super) fn rearm(&mut self, now: Instant, fx: &mut Effects<C, W>) {
         let Some(next) = self.next_due(now) else { return };
-        if self.armed.is_none_or(|armed| next < armed) {
-            self.armed = Some(next);
-            fx.arm = Some(next);
+        // A timer whose time has passed may be lost, so the stack does not rely on it.
+        while self.armed.pop_if(|armed| *armed <= now).is_some() {}
+        let at = next.max(now + LEAST_DELAY);
+        if self.armed.last().is_none_or(|armed| at < *armed) {
+            self.armed.push(at);
+            fx.arm = Some(at);
+        }
+    }
+
+    /// Forgets a timer that has run, or that the host has dropped.
+    pub(in crate::pool) fn disarm(&mut self, at: Instant) {
+        // Most timers that run are the first of all.
+        if let Some(n) = self.armed.iter().rposition(|armed| *armed == at) {
+            self.armed.remove(n);
         }
     }
 

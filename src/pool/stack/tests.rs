@@ -189,6 +189,58 @@ fn a_backend_is_unused_from_the_end_of_its_last_use() {
     }
 }
 
+/// Callbacks that expire one after the other, beside the far timer for an unused backend.
+#[test]
+fn timers_do_not_pile_up_behind_earlier_ones() {
+    let mut bench = Bench::new(Limits::default().max(1));
+    let ticket = bench.connect();
+    bench.stack.connected(bench.now, ticket, 7, &mut bench.fx).expect("kept");
+    let mut timers = BTreeSet::new();
+    for n in 0..1000 {
+        bench.wait(n, false, Some(bench.now + Duration::from_millis(10)));
+        timers.extend(bench.fx.arm.take());
+        let at = timers.pop_first().expect("a timer for the deadline");
+        bench.now = at;
+        bench.stack.disarm(at);
+        bench.pass(Duration::ZERO);
+        timers.extend(bench.fx.arm.take());
+        assert_eq!(bench.fx.grants.len(), n as usize + 1);
+        assert!(timers.len() <= 1, "{} timers after {n} callbacks", timers.len());
+    }
+    assert_eq!(bench.stack.armed.len(), timers.len());
+}
+
+#[test]
+fn a_timer_whose_time_has_passed_is_asked_for_again() {
+    let mut bench = Bench::new(Limits::default().max(1));
+    let ticket = bench.connect();
+    bench.stack.connected(bench.now, ticket, 7, &mut bench.fx).expect("kept");
+    let step = Duration::from_millis(10);
+    bench.wait(0, false, Some(bench.now + step));
+    assert_eq!(bench.fx.arm.take(), Some(bench.now + step));
+    bench.now += step;
+    bench.wait(1, false, Some(bench.now + step));
+    assert_eq!(bench.fx.arm.take(), Some(bench.now + Duration::from_millis(1)));
+    // Until then the host is late, and is not asked again.
+    bench.wait(2, false, Some(bench.now + step));
+    assert_eq!(bench.fx.arm.take(), None);
+}
+
+#[test]
+fn a_return_does_not_rely_on_a_timer_whose_time_has_passed() {
+    let limits = Limits::default().max_age(Duration::MAX).unused_after(Duration::MAX);
+    let mut bench = Bench::new(limits);
+    let tickets = [bench.connect(), bench.connect()];
+    for ticket in tickets {
+        bench.stack.connected(bench.now, ticket, 7, &mut bench.fx).expect("kept");
+    }
+    for ticket in tickets {
+        bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+        let at = bench.fx.arm.take().expect("a timer for the end of the idle time");
+        bench.now = at;
+    }
+}
+
 #[test]
 fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let mut bench = Bench::new(Limits::default().max(1));
