@@ -249,7 +249,8 @@ impl<M: Manage> Pool<M> {
     /// Changes the limits of all backends without limits of their own, and of new backends.
     ///
     /// If fewer connections are allowed than before, idle ones are closed at once and others when they
-    /// are returned. If more are allowed, waiting callers are served.
+    /// are returned. If more are allowed, waiting callers are served. A new [`max_age`](Limits::max_age) or
+    /// [`idle_timeout`](Limits::idle_timeout) also holds for the connections that exist.
     ///
     /// # Errors
     ///

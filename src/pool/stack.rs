@@ -112,6 +112,10 @@ pub(super) struct Slot<C> {
     pub(super) version: Version,
     /// Start of its present state.
     pub(super) since: Instant,
+    /// Time at which its connect ended, or began if it has not ended.
+    made: Instant,
+    /// Random number from 0 to 1, the part of a tenth by which its times of life are shorter.
+    chance: f64,
     /// End of its life. `None`: unlimited.
     expires: Option<Instant>,
     /// Longest time for which it stays idle.
@@ -149,6 +153,13 @@ impl<C> Slot<C> {
             Some(last) if last.thread.id() == holder.thread.id() => last.location = holder.location,
             last => *last = Some(holder.clone()),
         }
+    }
+
+    /// Computes its times of life.
+    fn limit(&mut self, limits: &Limits) {
+        let age = shortened(limits.max_age, JITTER, self.chance);
+        self.expires = self.made.checked_add(age);
+        self.idle_timeout = shortened(limits.idle_timeout, JITTER, self.chance);
     }
 
     fn is_expired(&self, now: Instant) -> bool {
@@ -460,12 +471,12 @@ impl<C, W> Stack<C, W> {
     fn count(&mut self, version: Version) -> &mut Counts {
         if version == self.version { &mut self.counts } else { &mut self.left }
     }
+}
 
-    /// Returns the duration, shorter by up to one part in `parts`, so that not all end at once.
-    fn jittered(&mut self, duration: Duration, parts: u32) -> Duration {
-        let most = u64::try_from((duration / parts).as_nanos()).unwrap_or(u64::MAX);
-        duration - Duration::from_nanos(self.random.u64(0..=most))
-    }
+/// Returns the duration, shorter by up to one part in `parts`, so that not all end at once. `chance` is
+/// from 0 to 1.
+fn shortened(duration: Duration, parts: u32, chance: f64) -> Duration {
+    duration - (duration / parts).mul_f64(chance)
 }
 
 /// Shortest pause after a failed connect. Without one, a host that drops a connect would be asked for
@@ -501,9 +512,17 @@ impl<C, W> Stack<C, W> {
         let by_host = holder.is_none();
         self.host_connects += usize::from(by_host);
         self.counts.connecting += 1;
-        let (version, idle_timeout) = (self.version, Duration::MAX);
-        let state = State::Connecting { by_host };
-        let slot = Slot { version, since: now, expires: None, idle_timeout, state, holder };
+        let version = self.version;
+        let slot = Slot {
+            version,
+            since: now,
+            made: now,
+            chance: self.random.f64(),
+            expires: None,
+            idle_timeout: Duration::MAX,
+            state: State::Connecting { by_host },
+            holder,
+        };
         Ticket { slot: self.slots.insert(slot), version }
     }
 
@@ -562,12 +581,9 @@ impl<C, W> Stack<C, W> {
             self.trouble.failures = 0;
             self.trouble.retry_at = None;
         }
-        let age = self.jittered(self.limits.max_age, JITTER);
-        let idle = self.jittered(self.limits.idle_timeout, JITTER);
         let slot = &mut self.slots[ticket.slot];
-        slot.since = now;
-        slot.expires = now.checked_add(age);
-        slot.idle_timeout = idle;
+        (slot.since, slot.made) = (now, now);
+        slot.limit(&self.limits);
         let kept = match self.unfit(ticket.version) {
             Some(why) => {
                 self.close(ticket, conn, why, fx);
@@ -606,7 +622,8 @@ impl<C, W> Stack<C, W> {
             if self.trouble.failed_at.is_none_or(|failed_at| began >= failed_at) {
                 let doubled = 1_u32.checked_shl(self.trouble.failures.min(20)).unwrap_or(u32::MAX);
                 let pause = self.limits.backoff_initial.saturating_mul(doubled);
-                let pause = self.jittered(pause.min(self.limits.backoff_max), 2).max(LEAST_PAUSE);
+                let pause = pause.min(self.limits.backoff_max);
+                let pause = shortened(pause, 2, self.random.f64()).max(LEAST_PAUSE);
                 self.trouble.failures = self.trouble.failures.saturating_add(1);
                 self.trouble.failed_at = Some(now);
                 self.trouble.retry_at = now.checked_add(pause);

@@ -175,6 +175,7 @@ impl<C, W> Stack<C, W> {
     ) {
         self.own_limits |= own;
         self.limits = limits;
+        self.slots.iter_mut().for_each(|(_, slot)| slot.limit(&self.limits));
         let used = self.counts.in_use + self.counts.connecting;
         self.close_idle(self.limits.max.saturating_sub(used), Discard::Resized, fx);
         self.serve(now, fx);

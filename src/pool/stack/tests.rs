@@ -310,6 +310,40 @@ fn connections_are_idle_for_nine_tenths_of_the_time_at_least_and_end_at_differen
 }
 
 #[test]
+fn new_times_of_life_hold_for_connections_that_exist() {
+    let minute = Duration::from_secs(60);
+    for (limits, why) in [
+        (Limits::default().max_age(minute), Discard::TooOld),
+        (Limits::default().idle_timeout(minute), Discard::Idle),
+    ] {
+        let mut bench = Bench::new(Limits::default());
+        let tickets = [bench.connect(), bench.connect()];
+        for ticket in tickets {
+            bench.stack.connected(bench.now, ticket, 0, &mut bench.fx).expect("kept");
+        }
+        bench.stack.checkin(bench.now, tickets[0], 1, &mut bench.fx);
+        bench.pass(minute / 2);
+        bench.fx = Effects::default();
+        bench.stack.set_limits(bench.now, limits, false, &mut bench.fx);
+        let at = bench.fx.arm.take().expect("an earlier timer");
+        assert!(bench.fx.close.is_empty() && at - bench.now <= minute / 2);
+        bench.pass(at - bench.now);
+        // A connection in use has an age, and is not idle.
+        bench.now += minute;
+        bench.stack.checkin(bench.now, tickets[1], 2, &mut bench.fx);
+        let closed: Vec<_> = bench.fx.close.iter().map(|(conn, _, why)| (*conn, *why)).collect();
+        let both = [(1, why), (2, why)];
+        let expected = if why == Discard::TooOld { &both[..] } else { &both[..1] };
+        assert_eq!(closed, expected);
+
+        // Longer times hold as well.
+        bench.stack.set_limits(bench.now, Limits::default(), false, &mut bench.fx);
+        bench.pass(minute * 2);
+        assert_eq!(bench.stack.idle.len(), 2 - expected.len());
+    }
+}
+
+#[test]
 fn times_of_life_differ() {
     let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
     let tickets = hundred(&mut bench);
