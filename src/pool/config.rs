@@ -39,6 +39,9 @@ pub struct Limits {
 /// Largest value of a limit that counts.
 const MOST: usize = 1 << 20;
 
+/// Smallest value of a time limit that does not work as zero.
+const LEAST_TIME: Duration = Duration::from_millis(1);
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -98,7 +101,10 @@ impl Limits {
         self
     }
 
-    /// Longest wait of [`Pool::get`] for a connection. *Default* 5 s.
+    /// Longest wait of [`Pool::get`] for a connection.
+    ///
+    /// *Range* at least 1 ms. *Default* 5 s; [`Duration::MAX`] for no end. A caller that must not wait
+    /// calls [`try_get`](super::Backend::try_get).
     #[must_use]
     pub const fn wait_timeout(mut self, timeout: Duration) -> Self {
         self.wait_timeout = timeout;
@@ -106,7 +112,8 @@ impl Limits {
     }
 
     /// Longest time of a connect: the deadline that [`connect`](super::Manage::connect) gets.
-    /// *Default* 3 s.
+    ///
+    /// *Range* at least 1 ms. *Default* 3 s.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -115,8 +122,8 @@ impl Limits {
 
     /// Idle time after which a connection is closed, unless it is one of [`min_idle`](Self::min_idle).
     ///
-    /// *Default* 10 min; [`Duration::MAX`] for never. The time of each connection is up to a tenth
-    /// shorter, by chance, so that not all close at once.
+    /// *Range* from zero. *Default* 10 min; [`Duration::MAX`] for never. The time of each connection is
+    /// up to a tenth shorter, by chance, so that not all close at once.
     #[must_use]
     pub const fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
@@ -125,7 +132,7 @@ impl Limits {
 
     /// Age at which a connection is closed, as soon as it is not in use.
     ///
-    /// *Default* 30 min; [`Duration::MAX`] for never. Up to a tenth shorter, like
+    /// *Range* at least 1 ms. *Default* 30 min; [`Duration::MAX`] for never. Up to a tenth shorter, like
     /// [`idle_timeout`](Self::idle_timeout).
     #[must_use]
     pub const fn max_age(mut self, age: Duration) -> Self {
@@ -136,7 +143,8 @@ impl Limits {
     /// Idle time after which [`is_valid`](super::Manage::is_valid) checks a connection before it is
     /// handed out.
     ///
-    /// *Default* 500 ms, so that a connection that is used often costs no check.
+    /// *Range* from zero, for each time. *Default* 500 ms, so that a connection that is used often costs no
+    /// check.
     #[must_use]
     pub const fn check_after(mut self, idle: Duration) -> Self {
         self.check_after = idle;
@@ -145,8 +153,8 @@ impl Limits {
 
     /// Pause without connects after a connect has failed.
     ///
-    /// *Default* 50 ms. It doubles with each further failure up to the second value, 1 s by default.
-    /// Each pause is up to half shorter, by chance, but not below 1 ms.
+    /// *Range* from zero. *Default* 50 ms. It doubles with each further failure up to the second value,
+    /// 1 s by default. Each pause is up to half shorter, by chance, but not below 1 ms.
     #[must_use]
     pub const fn backoff(mut self, initial: Duration, max: Duration) -> Self {
         self.backoff_initial = initial;
@@ -157,8 +165,8 @@ impl Limits {
     /// Time after which a backend without callers and without connections in use vanishes with its idle
     /// connections.
     ///
-    /// *Default* 5 min; [`Duration::MAX`] for never. A backend that was failed over, paused, disabled or
-    /// given limits of its own stays, because that would be forgotten with it.
+    /// *Range* from zero. *Default* 5 min; [`Duration::MAX`] for never. A backend that was failed over,
+    /// paused, disabled or given limits of its own stays, because that would be forgotten with it.
     #[must_use]
     pub const fn unused_after(mut self, unused: Duration) -> Self {
         self.unused_after = unused;
@@ -174,7 +182,17 @@ impl Limits {
         ];
         for (field, value, least, most) in checks {
             if value < least || value > most {
-                return Err(LimitsError { field, value, least, most });
+                return Err(LimitsError { field, range: Range::Count { value, least, most } });
+            }
+        }
+        let times = [
+            ("wait_timeout", self.wait_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("max_age", self.max_age),
+        ];
+        for (field, value) in times {
+            if value < LEAST_TIME {
+                return Err(LimitsError { field, range: Range::Time { value } });
             }
         }
         Ok(())
@@ -185,9 +203,14 @@ impl Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsError {
     field: &'static str,
-    value: usize,
-    least: usize,
-    most: usize,
+    range: Range,
+}
+
+/// Value of a limit, and the range that it is outside of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Range {
+    Count { value: usize, least: usize, most: usize },
+    Time { value: Duration },
 }
 
 impl LimitsError {
@@ -200,8 +223,13 @@ impl LimitsError {
 
 impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, value, least, most } = self;
-        write!(f, "{field} {value} is outside {least}..={most}")
+        let field = self.field;
+        match self.range {
+            Range::Count { value, least, most } => {
+                write!(f, "{field} {value} is outside {least}..={most}")
+            }
+            Range::Time { value } => write!(f, "{field} {value:?} is below {LEAST_TIME:?}"),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{BackendState, Cause, GetError, PauseError, Pooled, Version};
+use epoll_group::pool::{BackendState, Cause, GetError, Limits, PauseError, Pooled, Version};
 
 use crate::support::{assert_at_rest, late, limits, pool, soon, status, until_waiting};
 use lab::{LONG, eventually};
@@ -175,6 +175,23 @@ fn limits_of_its_own_stay() {
     let error = pool.set_limits(limits(0)).unwrap_err();
     assert_eq!(error.to_string(), "max 0 is outside 1..=1048576");
     assert_eq!(status(&pool, B).max, 5);
+}
+
+#[test]
+fn a_time_limit_that_does_not_work_as_zero_is_refused() {
+    let (pool, _) = pool(limits(1));
+    let setters = [Limits::wait_timeout, Limits::connect_timeout, Limits::max_age];
+    for (set, field) in setters.into_iter().zip(["wait_timeout", "connect_timeout", "max_age"]) {
+        for (time, text) in [(Duration::ZERO, "0ns"), (Duration::from_micros(999), "999µs")] {
+            let error = pool.set_limits(set(limits(1), time)).unwrap_err();
+            let told = (error.field(), error.to_string());
+            assert_eq!(told, (field, format!("{field} {text} is below 1ms")));
+        }
+        pool.set_limits(set(limits(1), Duration::from_millis(1))).unwrap();
+    }
+    let zero = limits(1).idle_timeout(Duration::ZERO).unused_after(Duration::ZERO);
+    let zero = zero.check_after(Duration::ZERO).backoff(Duration::ZERO, Duration::ZERO);
+    pool.set_limits_of(&A, zero).unwrap();
 }
 
 #[test]
