@@ -580,8 +580,9 @@ impl<M: Manage> Inner<M> {
         if let Some(why) = unfit {
             return self.discard(conn, ticket, why);
         }
-        self.apply(|stack, fx| stack.checkin(clock::now(), ticket, conn, fx));
-        self.shared.observe(|observer| observer.returned(&self.target(ticket.version)));
+        if self.apply(|stack, fx| stack.checkin(clock::now(), ticket, conn, fx)) {
+            self.shared.observe(|observer| observer.returned(&self.target(ticket.version)));
+        }
     }
 
     /// Reason for which a returned connection cannot be used again.

@@ -45,7 +45,8 @@ pub enum Cause {
     },
     /// Connects fail.
     ConnectFails {
-        /// Failed connects since one succeeded.
+        /// Rounds of failed connects since a connect succeeded. Connects that begin before the first of
+        /// them fails are one round.
         failures: u32,
         /// Error of the last connect.
         last_error: Arc<dyn Error + Send + Sync>,
@@ -89,7 +90,7 @@ impl fmt::Display for Cause {
             Self::AllBusy { in_use, max } => write!(f, "{in_use} of {max} connections are in use"),
             Self::Connecting { connecting } => write!(f, "{connecting} connects are not done"),
             Self::ConnectFails { failures, .. } => {
-                write!(f, "{failures} connects in a row have failed")
+                write!(f, "{failures} rounds of connects in a row failed")
             }
             Self::NoTime => f.write_str("no time was left to make one"),
             Self::Paused => f.write_str("the backend is paused"),

@@ -69,7 +69,8 @@ pub trait Observer<K>: Send + Sync + 'static {
         let _ = (target, waited);
     }
 
-    /// A connection was returned, and can be used again.
+    /// A connection was returned, and is idle or was handed to a caller that waits. For a returned
+    /// connection that is closed, there is only [`discarded`](Self::discarded).
     fn returned(&self, target: &Target<'_, K>) {
         let _ = target;
     }

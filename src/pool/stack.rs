@@ -90,6 +90,7 @@ struct Counts {
 /// Failures of connects since one succeeded.
 #[derive(Debug, Default)]
 struct Trouble {
+    /// Number of pauses. Connects that fail together are one failure.
     failures: u32,
     /// Start of the last pause.
     failed_at: Option<Instant>,
@@ -387,7 +388,7 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Takes back a connection.
+    /// Takes back a connection. Returns false if it is closed.
     #[inline]
     pub(super) fn checkin(
         &mut self,
@@ -395,11 +396,12 @@ impl<C, W> Stack<C, W> {
         ticket: Ticket,
         conn: C,
         fx: &mut Effects<C, W>,
-    ) {
+    ) -> bool {
         self.count(ticket.version).in_use -= 1;
         self.last_used = now;
         let too_old = self.slots[ticket.slot].is_expired(now);
-        match self.unfit(ticket.version).or_else(|| too_old.then_some(Discard::TooOld)) {
+        let why = self.unfit(ticket.version).or_else(|| too_old.then_some(Discard::TooOld));
+        match why {
             None => self.offer(now, ticket, conn, fx),
             Some(why) => {
                 self.close(ticket, conn, why, fx);
@@ -407,6 +409,7 @@ impl<C, W> Stack<C, W> {
             }
         }
         self.look_for_quiet(fx);
+        why.is_none()
     }
 
     /// Reason for which an uncounted connection of this version is closed.

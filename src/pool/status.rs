@@ -81,7 +81,8 @@ pub struct BackendStatus<K> {
     pub max: usize,
     /// Callers that wait.
     pub waiting: usize,
-    /// Failed connects since one succeeded.
+    /// Rounds of failed connects since a connect succeeded. Connects that begin before the first of them
+    /// fails are one round.
     pub failures: u32,
     /// Error of the last connect that failed.
     pub last_error: Option<Arc<dyn Error + Send + Sync>>,
@@ -146,7 +147,7 @@ impl<K: fmt::Display> fmt::Display for BackendStatus<K> {
         write!(f, "{key}#{version} ({state}, {in_use} in use, {idle} idle")?;
         write!(f, ", {connecting} connecting, at most {max}; {waiting} waiting)")?;
         if let Some(error) = self.last_error.as_ref().filter(|_| self.failures > 0) {
-            write!(f, ": {} connects have failed: {error}", self.failures)?;
+            write!(f, ": {} rounds of connects failed: {error}", self.failures)?;
         }
         for Leaving { version, in_use, connecting } in &self.leaving {
             write!(f, "\n{key}#{version} (leaving, {in_use} in use")?;

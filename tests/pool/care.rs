@@ -1,8 +1,8 @@
 //! Maintenance: connections made ahead, connections that are idle or old, unused backends.
 
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use epoll_group::pool::{Discard, Observer, Pooled, Target, Version};
 
@@ -81,6 +81,31 @@ fn a_backend_that_nobody_uses_vanishes() {
     let conn = pool.get(&A).unwrap();
     drop(conn);
     eventually(LONG, || pool.status().is_empty());
+}
+
+/// Counts the returned connections.
+#[derive(Clone, Default)]
+struct Returns(Arc<AtomicUsize>);
+
+impl Observer<Key> for Returns {
+    fn returned(&self, _: &Target<'_, Key>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn the_observer_is_told_of_a_return_only_if_the_connection_is_kept() {
+    let returns = Returns::default();
+    let (pool, fake) = build(limits(3), |builder| builder.observer(returns.clone()));
+    let [kept, surplus, paused] = [(); 3].map(|()| pool.get(&A).unwrap());
+    pool.set_limits(limits(2)).unwrap();
+    drop(surplus);
+    assert_eq!((returns.0.load(SeqCst), fake.opened()), (0, 2), "closed: too many");
+    drop(kept);
+    assert_eq!((returns.0.load(SeqCst), fake.opened()), (1, 2));
+    assert!(pool.pause(&A, Instant::now()).is_err());
+    drop(paused);
+    assert_eq!((returns.0.load(SeqCst), fake.opened()), (1, 0), "closed: paused");
 }
 
 /// Reports each connection that is about to be dropped.
