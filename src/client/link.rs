@@ -6,6 +6,7 @@
 //! If several threads send at the same time, the first one sends for all in one call.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use super::slot::Watcher;
 use super::state::State;
 use crate::net::{
     Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Hold, Input, Protocol,
+    ToAddress,
 };
 use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
@@ -90,13 +92,25 @@ impl Link {
         options: &Arc<Options>,
         number: u64,
     ) -> Arc<Self> {
+        Self::connect_to(options.address.as_str(), fleet, handle, options, number)
+    }
+
+    fn connect_to(
+        to: impl ToAddress,
+        fleet: &Arc<Fleet>,
+        handle: &Handle,
+        options: &Arc<Options>,
+        number: u64,
+    ) -> Arc<Self> {
         let link = Self::new(Arc::downgrade(fleet), options, number, clock::now());
         // The client must read even with a large backlog. Otherwise both sides could wait for each
         // other to read.
         let notify = ConnectOptions::new().full_backlog(FullBacklog::Notify);
         let notify = notify.layers(options.layers.clone());
+        // Without a limit the first address could take all the time of the connection.
+        let notify = notify.connect_timeout(options.connect_timeout);
         let wire = Wire(Arc::clone(&link));
-        match handle.connect_with(options.address.as_str(), notify, wire) {
+        match handle.connect_with(to, notify, wire) {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
                 link.attach(&conn);
@@ -314,6 +328,12 @@ impl Protocol for Wire {
 
     fn connect_failed(&self, _conn: &Connection, reason: &CloseReason) {
         let reason = match reason {
+            // `connect_timeout` has passed. The timer of the state has the same limit.
+            CloseReason::ConnectFailed(error)
+                if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() =>
+            {
+                return self.0.act(|state, _| state.handle_connect_timeout());
+            }
             CloseReason::ConnectFailed(error) => error.to_string(),
             other => other.to_string(),
         };
@@ -366,11 +386,15 @@ impl Protocol for Wire {
 mod tests {
     use std::cell::Cell;
     use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::mpsc;
 
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
+    use crate::client::error::Stage;
     use crate::client::request::Request;
     use crate::codec::encoder::{Encoder, OutBuffer};
     use crate::codec::frame::Header;
@@ -381,6 +405,7 @@ mod tests {
     use crate::sys::clock;
 
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn link(options: Options) -> Arc<Link> {
         let now = Instant::now();
@@ -441,6 +466,78 @@ mod tests {
             }
             drained
         }
+    }
+
+    /// Addresses of one name.
+    struct Name([SocketAddr; 2]);
+
+    impl ToAddress for Name {
+        fn to_address(&self) -> io::Result<Address> {
+            Ok(Address::Tcp(self.0[0]))
+        }
+
+        fn to_addresses(&self) -> io::Result<Vec<Address>> {
+            Ok(self.0.map(Address::Tcp).to_vec())
+        }
+    }
+
+    /// Listener to which the kernel lets no further client connect, with the clients that fill it.
+    fn full() -> (TcpListener, Vec<TcpStream>) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+        socket.listen(0).expect("it listens");
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().expect("an address");
+        let client = TcpStream::connect(address).expect("there is one place");
+        (listener, vec![client])
+    }
+
+    /// Begins to connect to these addresses, within two seconds.
+    fn connect(runtime: &Simulated, addresses: [&TcpListener; 2]) -> (Arc<Fleet>, Arc<Link>) {
+        let name = Name(addresses.map(|listener| listener.local_addr().expect("an address")));
+        let options = Options::new("", "root").connect_timeout(2 * SECOND);
+        let fleet = Fleet::new(runtime.handle().clone(), options);
+        let link = Link::connect_to(name, &fleet, runtime.handle(), &fleet.options, 1);
+        (fleet, link)
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
+        let now = Instant::now();
+        clock::simulate(Some(now));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (silent, _clients) = full();
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        server.set_nonblocking(true).expect("a socket");
+        let (_fleet, link) = connect(&runtime, [&silent, &server]);
+        assert!(server.accept().is_err(), "the first address is tried");
+        clock::simulate(Some(now + SECOND + SHORTEST_LOOK));
+        runtime.fire_due();
+        run(&runtime);
+        assert!(server.accept().is_ok(), "the second address is tried");
+        assert!(link.lost().is_none());
+        clock::simulate(None);
+    }
+
+    #[test]
+    fn if_no_address_answers_the_error_names_the_timeout() {
+        let now = Instant::now();
+        clock::simulate(Some(now));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let ((first, _clients), (second, _other_clients)) = (full(), full());
+        let (_fleet, link) = connect(&runtime, [&first, &second]);
+        // The two timers of the last address may fire in any order. Only one is left.
+        lock(&link.inner).timer = None;
+        for passed in [SECOND + SHORTEST_LOOK, 2 * SECOND + SHORTEST_LOOK] {
+            assert!(link.lost().is_none());
+            clock::simulate(Some(now + passed));
+            runtime.fire_due();
+            run(&runtime);
+        }
+        let error = link.lost().expect("the time is over");
+        let stage = Stage::Connect(2 * SECOND);
+        assert!(matches!(error.kind(), ErrorKind::Deadline(late) if *late == stage), "{error}");
+        clock::simulate(None);
     }
 
     /// Otherwise the bytes of two threads could change places.

@@ -120,7 +120,9 @@ options! {
         /// day. *Default* 5 s.
         session_timeout: Duration = 5 * SECOND, MILLISECOND..=DAY;
 
-        /// Time in which a connection must be established. *Range* 1 ms..=1 day. *Default* 3 s.
+        /// Time in which a connection must be established. If the name of the server has several
+        /// addresses, each gets an equal share of the time that is left. *Range* 1 ms..=1 day.
+        /// *Default* 3 s.
         connect_timeout: Duration = 3 * SECOND, MILLISECOND..=DAY;
 
         /// Time in which the login must be answered. *Range* 1 ms..=1 day. *Default* 3 s.

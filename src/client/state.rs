@@ -85,6 +85,12 @@ impl State {
         }
     }
 
+    /// Ends the connection, which was not established in time.
+    pub(super) fn handle_connect_timeout(&mut self) {
+        let stage = Stage::Connect(self.shared.options.connect_timeout);
+        self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
+    }
+
     /// Takes whole frames from the start of `input`. Returns their length, and the length of the
     /// incomplete frame behind them if its header is known.
     pub(super) fn handle_input(&mut self, input: &[u8], now: Instant) -> (usize, Option<usize>) {
@@ -202,10 +208,7 @@ impl State {
     /// Handles passed deadlines. `unsent` is the size of the output in the backlog, in bytes.
     pub(super) fn handle_timeout(&mut self, now: Instant, unsent: usize) {
         match self.lifecycle {
-            Lifecycle::Connecting { due } if due <= now => {
-                let stage = Stage::Connect(self.shared.options.connect_timeout);
-                self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
-            }
+            Lifecycle::Connecting { due } if due <= now => self.handle_connect_timeout(),
             Lifecycle::LoggingIn { due, .. } if due <= now => {
                 let stage = Stage::Login(self.shared.options.login_timeout);
                 self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
