@@ -130,7 +130,10 @@ impl Client {
     ///
     /// Errors of [`session`](Self::session).
     pub fn session_within(&self, timeout: Duration) -> Result<Session, Error> {
-        let deadline = deadline(timeout);
+        self.session_until(deadline(timeout))
+    }
+
+    fn session_until(&self, deadline: Instant) -> Result<Session, Error> {
         let (give, given) = mpsc::sync_channel(1);
         let ticket = self.fleet.open(deadline, Receiver::Thread(give));
         let given = given.try_recv().or_else(|_| {
@@ -149,23 +152,31 @@ impl Client {
     /// possible, else on a worker, where it may wait like a handler. After `session_timeout`, or
     /// when the client or its runtime ends, `code` gets an error.
     pub fn session_then(&self, code: impl FnOnce(Result<Session, Error>) + Send + 'static) {
-        let deadline = deadline(self.fleet.options.session_timeout);
+        self.session_then_until(self.session_deadline(), code);
+    }
+
+    fn session_then_until(
+        &self,
+        deadline: Instant,
+        code: impl FnOnce(Result<Session, Error>) + Send + 'static,
+    ) {
         self.fleet.open(deadline, Receiver::Call(Box::new(code)));
     }
 
     /// Runs a statement in a session of its own, which commits by itself and ends with the
     /// statement. It needs fewer messages than a session. Such statements cannot use digests or
-    /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory.
+    /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory. The wait
+    /// for a connection is part of the request's timeout, and takes `session_timeout` at most.
     ///
     /// # Errors
     ///
     /// Errors of [`session`](Self::session) and [`Session::execute`].
     pub fn execute(&self, request: impl Into<Request>) -> Result<Answer, Error> {
         let request = request.into();
-        let timeout = request.timeout.unwrap_or(self.fleet.options.request_timeout);
+        let deadline = deadline(request.timeout.unwrap_or(self.fleet.options.request_timeout));
         let wire = request.into_wire(None);
-        let link = self.some_link()?;
-        Pending(self.ask_once(link, wire, timeout)?).wait()
+        let link = self.some_link(deadline)?;
+        Pending(self.ask_once(link, wire, deadline)?).wait()
     }
 
     /// Returns the first of `count` consecutive timestamps, at most 2 147 483 647.
@@ -175,9 +186,10 @@ impl Client {
     /// Errors of [`session`](Self::session), and errors of the server.
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
         let wire = timestamps_wire(count)?;
-        let link = self.some_link()?;
+        let deadline = self.request_deadline();
+        let link = self.some_link(deadline)?;
         // The answer is one frame, so it is complete or absent.
-        let taken = self.ask_timestamps(link, wire)?.wait();
+        let taken = self.ask_once(link, wire, deadline)?.wait();
         answer::timestamp(&taken, self.fleet.options.dialect)
     }
 
@@ -192,23 +204,28 @@ impl Client {
             Ok(wire) => wire,
             Err(error) => return code(Err(error)),
         };
+        let deadline = self.request_deadline();
         if let Some(link) = self.fleet.least_loaded() {
-            return self.timestamps_of(link, wire, code);
+            return self.timestamps_of(link, wire, deadline, code);
         }
         let client = self.clone();
-        self.session_then(move |session| match session {
-            Ok(session) => client.timestamps_of(session.into_link(), wire, code),
-            Err(error) => code(Err(error)),
-        });
+        self.session_then_until(
+            deadline.min(self.session_deadline()),
+            move |session| match session {
+                Ok(session) => client.timestamps_of(session.into_link(), wire, deadline, code),
+                Err(error) => code(Err(error)),
+            },
+        );
     }
 
     fn timestamps_of(
         &self,
         link: Arc<Link>,
         wire: Wire,
+        deadline: Instant,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
-        match self.ask_timestamps(link, wire) {
+        match self.ask_once(link, wire, deadline) {
             Ok(outstanding) => {
                 let dialect = self.fleet.options.dialect;
                 outstanding
@@ -218,27 +235,30 @@ impl Client {
         }
     }
 
-    fn ask_timestamps(&self, link: Arc<Link>, wire: Wire) -> Result<Outstanding, Error> {
-        self.ask_once(link, wire, self.fleet.options.request_timeout)
+    fn request_deadline(&self) -> Instant {
+        deadline(self.fleet.options.request_timeout)
+    }
+
+    fn session_deadline(&self) -> Instant {
+        deadline(self.fleet.options.session_timeout)
     }
 
     fn ask_once(
         &self,
         link: Arc<Link>,
         wire: Wire,
-        timeout: Duration,
+        deadline: Instant,
     ) -> Result<Outstanding, Error> {
-        let deadline = deadline(timeout);
         let asked = link.act(|state, _| state.ask_once(wire, deadline))?;
         Ok(Outstanding::new(link, asked, deadline, Arc::clone(&self.fleet)))
     }
 
-    /// Returns a ready connection. Waits for one.
-    fn some_link(&self) -> Result<Arc<Link>, Error> {
+    /// Returns a ready connection. Waits for one, until `deadline` and at most `session_timeout`.
+    fn some_link(&self, deadline: Instant) -> Result<Arc<Link>, Error> {
         match self.fleet.least_loaded() {
             Some(link) => Ok(link),
             // The server never learns of this session, because it gets no request.
-            None => Ok(self.session()?.into_link()),
+            None => Ok(self.session_until(deadline.min(self.session_deadline()))?.into_link()),
         }
     }
 
