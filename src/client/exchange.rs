@@ -121,6 +121,14 @@ impl Shared {
         self.send(session, &ClientMessage::SessionKill(kill));
     }
 
+    /// Interrupts the statement of a session that serves one request only. Its id is not reused. So
+    /// a kill behind the end of the statement reaches no other one, and the answer to it is ignored.
+    fn interrupt_once(&mut self, session: u64, slot: &Slot) {
+        if slot.is_sent() && slot.asked() == Asked::Statement {
+            self.kill(session, KillSessionType::Query);
+        }
+    }
+
     /// Notes that a session has ended.
     fn release(&mut self) {
         self.open -= 1;
@@ -292,9 +300,12 @@ impl Exchange {
     /// Discards the answer of a request. Returns its watcher. The caller drops it without a lock.
     #[must_use]
     pub(super) fn abandon(&mut self, seq: u64, shared: &mut Shared) -> Option<Watcher> {
-        let once = self.once;
+        let (once, session) = (self.once, self.session);
         let slot = self.slot(seq)?;
         let watcher = slot.forget();
+        if once {
+            shared.interrupt_once(session, slot);
+        }
         if slot.is_held() || once {
             slot.answer(&mut shared.unanswered);
         }
@@ -324,6 +335,7 @@ impl Exchange {
             } else {
                 slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
                 if self.once {
+                    shared.interrupt_once(self.session, slot);
                     slot.answer(&mut shared.unanswered);
                 }
             }
@@ -372,7 +384,9 @@ impl Exchange {
 
     /// Ends the session at once, here and at the server.
     fn kill(&mut self, error: &Error, shared: &mut Shared) {
-        if !self.once {
+        if self.once {
+            self.slots.iter().for_each(|slot| shared.interrupt_once(self.session, slot));
+        } else {
             shared.kill(self.session, KillSessionType::Connection);
             shared.send(self.session, &ClientMessage::SessionClose);
         }

@@ -14,6 +14,7 @@ use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::tso::{Operation, ResultTso};
 use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
+use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
 use lab::both::{Both, one, options};
 use lab::engine::{Fixture, PASSWORD, config};
@@ -213,6 +214,32 @@ fn a_statement_is_cancelled() {
     let error = pending.wait().expect_err("interrupted");
     assert_eq!(error.server_error().expect("of the server").code, 1317);
     assert_eq!(one(session.execute("one")), "1");
+}
+
+#[test]
+fn a_statement_without_a_session_is_interrupted_at_its_deadline() {
+    let both = start();
+    let request = Request::sql("gate a").timeout(Duration::from_millis(20));
+    let error = both.client.execute(request).expect_err("the gate is closed");
+    assert!(error.is_timeout(), "{error}");
+    both.server.wait_until_even();
+    assert_eq!(both.server.control.cancels(), [CancelReason::Query]);
+    assert_eq!(one(both.client.execute("one")), "1");
+}
+
+#[test]
+fn a_statement_without_a_session_is_interrupted_if_its_answer_is_dropped() {
+    const STATEMENTS: u64 = 300;
+    let both = start_with(|options| options.connections(1));
+    for _ in 0..STATEMENTS {
+        // At some of the statements the kill arrives behind the end.
+        let mut answer = both.client.execute("rows 3000 100").expect("an answer");
+        answer.next_row().expect("a row").expect("one");
+    }
+    assert_eq!(one(both.client.execute("one")), "1");
+    both.server.wait_until_even();
+    assert_eq!(both.server.count(Counter::Glitches), 0);
+    assert_eq!(both.server.count(Counter::ConnectionsAccepted), 1);
 }
 
 #[test]

@@ -333,3 +333,44 @@ fn a_statement_given_up_is_interrupted_again_when_a_request_waits_for_it() {
     bench.answer(session, "b");
     bench.good(session, b, "b");
 }
+
+#[test]
+fn a_statement_without_a_session_is_interrupted_when_its_answer_is_not_wanted() {
+    let mut bench = Bench::ready_with(options().max_answer_bytes(1 << 20));
+    let [dropped, late, expired, long] = ["a", "b", "c", "d"].map(|text| bench.ask_once(text));
+    let _ = bench.sent();
+    drop(bench.state.abandon(dropped.0, dropped.1));
+    assert_eq!(bench.sent(), [Sent::KillQuery(dropped.0)]);
+    bench.expire(expired.0, expired.1);
+    assert_eq!(bench.sent(), [Sent::KillQuery(expired.0)]);
+    bench.frames(long.0, |encoder| row(encoder, &"x".repeat(2 << 20)));
+    assert!(matches!(bench.bad(long.0, long.1).kind(), ErrorKind::TooMuch { .. }));
+    assert_eq!(bench.sent(), [Sent::KillQuery(long.0)]);
+    bench.pass(TIMEOUT);
+    assert!(bench.sent().contains(&Sent::KillQuery(late.0)));
+    assert!(bench.bad(late.0, late.1).is_timeout());
+    assert!(bench.bad(expired.0, expired.1).is_timeout());
+    for (session, seq) in [dropped, late, expired, long] {
+        // The server has answered before it reads the kill, and does not know the session.
+        bench.fatal(session, 8001);
+        drop(bench.state.abandon(session, seq));
+    }
+    assert_eq!(bench.sent(), []);
+    bench.is_empty();
+}
+
+#[test]
+fn a_statement_without_a_session_is_not_interrupted_behind_its_end_or_before_it_is_sent() {
+    let mut bench = Bench::ready();
+    let (answered, a) = bench.ask_once("a");
+    bench.answer(answered, "a");
+    bench.state.set_full(true);
+    let (held, b) = bench.ask_once("b");
+    let _ = bench.sent();
+    for (session, seq) in [(answered, a), (held, b)] {
+        bench.expire(session, seq);
+        drop(bench.state.abandon(session, seq));
+    }
+    assert_eq!(bench.sent(), []);
+    bench.is_empty();
+}
