@@ -304,7 +304,7 @@ const ROUNDS: u32 = 16;
 /// Shortest time between two timeouts.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// Time to read input that arrived while the process was stopped.
-const SECOND_LOOK: Duration = Duration::from_millis(50);
+pub(super) const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -390,11 +390,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::mpsc;
+    use std::thread;
 
     use socket2::{Domain, Socket, Type};
 
     use super::*;
     use crate::client::error::Stage;
+    use crate::client::pending::Outstanding;
     use crate::client::request::Request;
     use crate::codec::encoder::{Encoder, OutBuffer};
     use crate::codec::frame::Header;
@@ -604,6 +606,32 @@ mod tests {
             scene.link.act(|state, _| ask_within(state, Duration::ZERO, "select 1"));
         };
         assert_eq!(lost_after(times, request), (false, [false, false, true]));
+    }
+
+    /// The answer may be in the socket already.
+    #[test]
+    fn a_thread_that_notices_its_deadline_late_waits_for_an_answer_that_is_being_read() {
+        let mut scene = Scene::new(|options| options);
+        let fleet = Fleet::new(scene.runtime.handle().clone(), Options::new("", "root"));
+        let asked = scene.link.act(|state, _| ask(state));
+        let (link, now) = (Arc::clone(&scene.link), Instant::now());
+        let (give, looks) = mpsc::channel();
+        let waiting = thread::spawn(move || {
+            // The time stands still, so the second look ends with the answer only.
+            clock::simulate(Some(now + 2 * SECOND));
+            clock::at_each_look(move || {
+                let _ = give.send(());
+            });
+            Outstanding::new(link, asked, now + SECOND, fleet).wait().result
+        });
+        // More than a thread needs that ends its request at once.
+        let looked = looks.iter().take(10).count();
+        let mut out = OutBuffer::default();
+        Encoder::new(&mut out, asked.0).execute_ok();
+        scene.server.write_all(&out.to_vec()).expect("there is room");
+        run(&scene.runtime);
+        let result = waiting.join().expect("no panic");
+        assert!(matches!(result, Some(Ok(()))), "{result:?} after {looked} looks");
     }
 
     #[test]

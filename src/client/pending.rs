@@ -3,14 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::answer::Answer;
 use super::error::Error;
 use super::exchange::Taken;
 use super::fleet::Fleet;
-use super::link::Link;
+use super::link::{Link, SECOND_LOOK};
 use super::slot::Watcher;
+use crate::runtime::is_late;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
@@ -83,12 +84,18 @@ impl Outstanding {
         if !taken.is_nothing() {
             return taken;
         }
+        let mut due = self.deadline;
         run_as(Wait::Reply, || {
             loop {
                 self.watch(1, Watcher::Thread(thread::current()));
-                match self.deadline.checked_duration_since(clock::now()) {
-                    Some(left) if !left.is_zero() => thread::park_timeout(left),
-                    _ => self.expire(),
+                let now = clock::now();
+                if due == self.deadline && is_late(due, now) {
+                    // The process was stopped. The answer may be in the socket.
+                    due = now + SECOND_LOOK;
+                }
+                match due.saturating_duration_since(now) {
+                    Duration::ZERO => self.expire(),
+                    left => thread::park_timeout(left),
                 }
                 let taken = self.take();
                 if !taken.is_nothing() {
