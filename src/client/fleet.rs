@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use super::calls::Calls;
 use super::error::{Error, ErrorKind};
-use super::link::Link;
+use super::link::{Link, SECOND_LOOK};
 use super::links::{Links, as_connect};
 use super::options::Options;
 use super::session::Session;
 use super::status::Status;
 use super::waiting::{Callback, Caller, Outcome, Receiver, Waiting};
-use crate::runtime::{Class, Handle, Timer, after};
+use crate::runtime::{Class, Handle, Timer, after, is_late};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
@@ -36,6 +36,8 @@ struct Inner {
     /// Set when the client was closed or its runtime has ended.
     closed: bool,
     timer: Option<Armed>,
+    /// Time of the last second look at the deadlines. No deadline is handled before it.
+    second_look: Option<Instant>,
 }
 
 /// The timer, and its time.
@@ -128,9 +130,15 @@ impl Fleet {
         });
     }
 
-    fn handle_timeout(self: &Arc<Self>) {
+    /// Ends the waits that are too long. `due` is the time of the timer.
+    fn handle_timeout(self: &Arc<Self>, due: Instant) {
         self.change(|inner, todo, now| {
             inner.timer = None;
+            if is_late(due, now) && inner.second_look != Some(due) {
+                // Input that arrived in time may still be in a socket. It is handled first.
+                inner.second_look = Some(now + SECOND_LOOK);
+                return;
+            }
             let late = inner.waiting.remove_late(now).into_iter();
             todo.served.extend(late.map(|caller| inner.links.too_late(caller, now)));
         });
@@ -155,7 +163,7 @@ impl Fleet {
 
     /// Serves waiting callers while there is room, and decides which connections to make.
     fn settle(self: &Arc<Self>, inner: &mut Inner, todo: &mut Todo, now: Instant) {
-        let Inner { links, waiting, closed, timer } = inner;
+        let Inner { links, waiting, closed, timer, second_look } = inner;
         links.let_go(now, &self.options);
         if *closed {
             return todo.fail_all(waiting, &Error::not_sent(ErrorKind::Closed));
@@ -176,6 +184,7 @@ impl Fleet {
         // The timer fires for the deadline of a caller, and for the next attempt to connect.
         if let Some(due) = waiting.next_due() {
             let due = links.retry_due(now).map_or(due, |retry| retry.min(due));
+            let due = second_look.map_or(due, |look| look.max(due));
             todo.due = Some(due).filter(|due| timer.as_ref().is_none_or(|armed| armed.at > *due));
         }
     }
@@ -185,8 +194,8 @@ impl Fleet {
     fn arm(self: &Arc<Self>, due: Instant) {
         let now = clock::now();
         let done = Arc::new(AtomicBool::new(false));
-        let look = Look { fleet: Arc::downgrade(self), done: Arc::clone(&done) };
         let delay = due.saturating_duration_since(now).max(Duration::from_millis(1));
+        let look = Look { fleet: Arc::downgrade(self), at: now + delay, done: Arc::clone(&done) };
         let group = self.handle.group_here();
         let timer = after(group, Class::InProgress, delay, Box::new(move || look.fire()));
         let mut armed = Some(Armed { at: now + delay, _timer: timer, done: Arc::clone(&done) });
@@ -261,6 +270,7 @@ impl Drop for Armed {
 /// Callback of the timer. Its drop without a call shows that the runtime has ended.
 struct Look {
     fleet: Weak<Fleet>,
+    at: Instant,
     /// Set when the timer has fired or is not needed.
     done: Arc<AtomicBool>,
 }
@@ -269,7 +279,7 @@ impl Look {
     fn fire(self) {
         self.done.store(true, Ordering::Relaxed);
         if let Some(fleet) = self.fleet.upgrade() {
-            fleet.handle_timeout();
+            fleet.handle_timeout(self.at);
         }
     }
 }
@@ -360,6 +370,28 @@ mod tests {
             run(&runtime);
             let expected: Vec<_> = (1..=passed).map(|number| now + number * SECOND).collect();
             assert_eq!(*lock(&told), expected);
+        }
+        clock::simulate(None);
+    }
+
+    /// The login may be answered in the socket already.
+    #[test]
+    fn a_deadline_that_is_noticed_late_is_looked_at_again() {
+        let now = Instant::now();
+        clock::simulate(Some(now));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (_server, address) = silent_server("late");
+        let options = Options::new(address, "root").connect_timeout(60 * SECOND);
+        let fleet = Fleet::new(runtime.handle().clone(), options.login_timeout(60 * SECOND));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        open(&fleet, now + SECOND, &told);
+        let late = now + 2 * SECOND;
+        // The process may be stopped again. A third look would not help.
+        for (time, ended) in [(late, 0), (late + SECOND_LOOK / 2, 0), (late + SECOND, 1)] {
+            clock::simulate(Some(time));
+            runtime.fire_due();
+            run(&runtime);
+            assert_eq!(lock(&told).len(), ended);
         }
         clock::simulate(None);
     }

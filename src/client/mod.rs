@@ -79,7 +79,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fleet::Fleet;
-use link::Link;
+use link::{Link, SECOND_LOOK};
 use pending::Outstanding;
 use request::Wire;
 use slot::Asked;
@@ -88,7 +88,7 @@ use waiting::Receiver;
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::tso::GetTso;
 use crate::config::ConfigError;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, is_late};
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
@@ -139,7 +139,12 @@ impl Client {
         let given = given.try_recv().or_else(|_| {
             run_as(Wait::Reply, || {
                 let left = deadline.saturating_duration_since(clock::now());
-                given.recv_timeout(left).or_else(|_| {
+                let mut outcome = given.recv_timeout(left);
+                if outcome.is_err() && is_late(deadline, clock::now()) {
+                    // The process was stopped. The login may be answered in the socket.
+                    outcome = given.recv_timeout(SECOND_LOOK);
+                }
+                outcome.or_else(|_| {
                     self.fleet.expire(ticket);
                     given.recv()
                 })
@@ -289,3 +294,32 @@ fn deadline(timeout: Duration) -> Instant {
 
 /// Longer than any wait.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+#[cfg(all(test, feature = "internal"))]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::runtime::Simulated;
+
+    #[test]
+    fn a_thread_that_notices_late_that_it_has_no_session_waits_for_a_login_that_is_being_read() {
+        let (now, begin) = (clock::now(), Instant::now());
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        // The kernel accepts the connection, and the login gets no answer.
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = server.local_addr().expect("bound").to_string();
+        let client = Client::new(runtime.handle(), Options::new(address, "root"));
+        clock::simulate(Some(now));
+        // The second look at the time is behind the stop.
+        let mut looks = 0;
+        clock::at_each_look(move || {
+            looks += 1;
+            clock::simulate(Some(now + Duration::from_secs(looks)));
+        });
+        let error = client.expect("good options").session_within(Duration::from_millis(1));
+        clock::at_each_look(|| ());
+        clock::simulate(None);
+        assert!(error.expect_err("no session").is_timeout());
+        assert!(begin.elapsed() >= SECOND_LOOK);
+    }
+}
