@@ -214,6 +214,10 @@ impl Fleet {
     /// thread. It runs last, because it is foreign code.
     fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
         let own = self.give(todo.served, here);
+        // To connect may take long, because it looks up a name. Other callers keep their deadlines.
+        if let Some(due) = todo.due {
+            self.arm(due);
+        }
         for number in todo.connect {
             let link = Link::connect(self, &self.handle, &self.options, number);
             if link.lost().is_some() {
@@ -221,9 +225,6 @@ impl Fleet {
             } else if !lock(&self.inner).links.begun(&link) {
                 link.end(&Error::unknown(ErrorKind::Closed));
             }
-        }
-        if let Some(due) = todo.due {
-            self.arm(due);
         }
         if let Some((code, result)) = own {
             code(result);
@@ -394,6 +395,27 @@ mod tests {
             assert_eq!(lock(&told).len(), ended);
         }
         clock::simulate(None);
+    }
+
+    /// To connect may take long, because it looks up a name.
+    #[test]
+    fn the_timer_is_set_before_a_connection_begins() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (listener, address) = silent_server("timer");
+        listener.set_nonblocking(true).expect("a socket");
+        let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+        let begun_with_timer = Arc::new(Mutex::new(None));
+        let (here, seen) = (Arc::clone(&fleet), Arc::clone(&begun_with_timer));
+        clock::at_each_look(move || {
+            if let Ok(inner) = here.inner.try_lock()
+                && listener.accept().is_ok()
+            {
+                *lock(&seen) = Some(inner.timer.is_some());
+            }
+        });
+        open(&fleet, clock::now() + SECOND, &Arc::default());
+        clock::at_each_look(|| ());
+        assert_eq!(*lock(&begun_with_timer), Some(true));
     }
 
     #[test]
