@@ -296,8 +296,10 @@ impl<S: Service> Reader<S> {
     fn queue(&mut self, id: u64, command: SessionCommand, bytes: usize, is_sql: bool) {
         let found = self.server_conn.find(id);
         let mut queued = Queued::new(command, bytes, self.now);
-        // Other requests of the account may wait for a session in a transaction.
-        let is_urgent = found.as_ref().is_some_and(|session| session.shared().class().is_urgent());
+        // Other requests of the account may wait for a session in a transaction. A new session of an
+        // operator has the class of its connection.
+        let is_urgent = self.server_conn.conn.class.is_urgent()
+            || found.as_ref().is_some_and(|session| session.shared().class().is_urgent());
         if queued.is_request()
             && !is_urgent
             && let Err(error) = self.ask_account(&mut queued)

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use epoll_group::Class;
 use epoll_group::codec::message::ClientMessage;
+use epoll_group::net::Address;
 use epoll_group::session::AccountLimits;
 use epoll_group::stats::Counter;
 use epoll_group::status::Status;
@@ -132,6 +134,24 @@ fn a_session_in_a_transaction_is_not_kept_from_its_commit() {
     waiting.reply(2).good();
     waiting.execute(2, "unlock").good();
     assert_eq!(server.count(Counter::RequestsRefusedAccount), 0);
+}
+
+/// Found by review: the session of a statement on a new id has no class yet.
+#[test]
+fn limits_of_requests_do_not_apply_to_operators_not_even_to_single_statements() {
+    let limits =
+        AccountLimits::default().max_requests(0).max_requests_per_second(0, Duration::ZERO);
+    let server = server(limits);
+    let listener = server.listen_as(Class::Admin);
+    let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
+    let mut operator = Client::logged_in(addr, "root", PASSWORD);
+    operator.new_session(2).good();
+    for session in [2, AUTO | 3, AUTO | 3] {
+        operator.execute(session, "one").one();
+    }
+    assert_eq!(server.count(Counter::RequestsRefusedAccount), 0);
+    let failure = server.client().execute(AUTO | 3, "one").failure();
+    assert_exceeded(&failure, "max_requests_per_second", 0);
 }
 
 #[test]
