@@ -361,6 +361,13 @@ impl ClientMessage {
     }
 }
 
+/// Upper bound of the memory that a plan keeps beyond [`AnyPlan`](proto::plan::AnyPlan) itself, like
+/// [`ClientMessage::memory_bytes`]. `u64::MAX` if it exceeds the default limits.
+#[cfg(feature = "server")]
+pub(crate) fn plan_memory_bytes(plan: &proto::plan::AnyPlan) -> u64 {
+    check(&plan.encode_to_vec(), &schema::PLAN_ANY_PLAN, &Limits::default()).unwrap_or(u64::MAX)
+}
+
 impl ServerMessage {
     /// Decodes the message of this kind in `body`. The dialect matters for the description of
     /// columns.

@@ -266,7 +266,8 @@ impl Config {
     }
 
     /// Largest text or plan that a request cache keeps. Longer ones run as well, but the client has
-    /// to send them each time.
+    /// to send them each time. A plan counts by its memory, with its text for the audit log and
+    /// without parameters.
     ///
     /// *Live.* *Unit* bytes. *Range* 128..=1073741824. An entry larger than
     /// [`request_cache_bytes`](Self::request_cache_bytes) divided by

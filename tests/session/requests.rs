@@ -353,6 +353,26 @@ fn timestamps_come_in_order_on_any_session_open_or_not() {
     client.reply(2).one();
 }
 
+/// Found by review: the parameters counted, so the plan was too long and its earlier entry was removed.
+#[test]
+fn long_parameters_do_not_keep_their_plan_from_the_cache() {
+    let server = Fixture::start(config().request_cache_max_length(4096));
+    let mut client = server.client_with_sessions([2]);
+    let template = AnyPlan { plan_type: PlanType::RangeScan, ..AnyPlan::default() };
+    let run = |client: &mut Client, stored: ExecPlan| {
+        let stored = ExecPlan { plan_digest: Some(plan_digest(&template)), ..stored };
+        client.run_plan(2, stored.clone()).good();
+        client.run_plan(2, stored.cached(plan_digest(&template)))
+    };
+    for bytes in [1, 5000, 5000] {
+        let parameter = Scalar::string(vec![b'x'; bytes], None);
+        run(&mut client, plan(template.clone(), [parameter])).good();
+    }
+    // The text for the audit log is kept with the plan, so it counts.
+    let long = ExecPlan { audit_str: Some(vec![b'x'; 5000]), ..plan(template.clone(), []) };
+    assert_eq!(run(&mut client, long).failure().code, 8000);
+}
+
 fn ask(count: i32) -> ClientMessage {
     lab::xrpc::request::timestamps(count)
 }

@@ -9,8 +9,8 @@ use md5::{Digest, Md5};
 
 use super::{Body, Session, StepResult, Unfinished};
 use crate::codec::encoder::{Encoder, Metadata};
-use crate::codec::message::Source;
-use crate::codec::proto::plan::ExecPlan;
+use crate::codec::message::{Source, plan_memory_bytes};
+use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
 use crate::runtime::{Class, guard, in_span};
 use crate::session::error::{SessionError, put_error};
@@ -40,7 +40,7 @@ impl<S: Service> Session<S> {
         let result = match queued.command {
             SessionCommand::Open => Ok(self.open(body, out)),
             SessionCommand::Sql(message) => self.sql(body, out, &message),
-            SessionCommand::Plan(message) => self.plan(body, out, &message, queued.bytes),
+            SessionCommand::Plan(message) => self.plan(body, out, &message),
             SessionCommand::Savepoint(message) => {
                 let request = Request::Savepoint(Savepoint::new(&message));
                 Ok(match self.skip(body, out, message.reset_error()) {
@@ -159,7 +159,6 @@ impl<S: Service> Session<S> {
         body: &mut Body<S::Session>,
         out: &Output,
         message: &ExecPlan,
-        bytes: usize,
     ) -> Result<StepResult, SessionError> {
         let form = ReplyForm::of(
             message.compact_metadata,
@@ -176,9 +175,7 @@ impl<S: Service> Session<S> {
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
-                conn.server.plans.put(conn.group(), conn.account(), digest, bytes, || {
-                    Arc::new(KeptPlan { plan: plan.clone(), audit: own_audit.into() })
-                });
+                self.keep_plan(digest, plan, own_audit);
                 (plan, own_audit)
             }
             Source::Cached(digest) => {
@@ -196,6 +193,16 @@ impl<S: Service> Session<S> {
         };
         let request = Request::Plan(Plan { plan, audit, message });
         Ok(self.execute(body, out, form, request))
+    }
+
+    /// Keeps a plan and its audit text. Their parameters belong to one request, so they do not count.
+    fn keep_plan(&self, digest: &[u8], plan: &AnyPlan, audit: &[u8]) {
+        let conn = &self.shared.conn;
+        let memory = usize::try_from(plan_memory_bytes(plan)).unwrap_or(usize::MAX);
+        let bytes = memory.saturating_add(size_of::<KeptPlan>()).saturating_add(audit.len());
+        conn.server.plans.put(conn.group(), conn.account(), digest, bytes, || {
+            Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() })
+        });
     }
 
     /// Answers a request that an earlier failure keeps from running. Its text and plan are not kept
