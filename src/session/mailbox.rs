@@ -75,6 +75,10 @@ impl Queued {
             SessionCommand::Sql(_) | SessionCommand::Plan(_) | SessionCommand::Savepoint(_)
         )
     }
+
+    const fn is_close(&self) -> bool {
+        matches!(self.command, SessionCommand::Close)
+    }
 }
 
 #[derive(Debug)]
@@ -87,6 +91,11 @@ pub(super) struct Mailbox<H> {
     reader_wait: Option<ReaderWait>,
     /// Set when the mailbox accepts no more requests.
     closed: bool,
+    /// Set when a command to close the session was added.
+    closing: bool,
+    /// Number of the session's requests for timestamps without an answer. They are answered elsewhere,
+    /// but before the end of the session.
+    timestamps: usize,
     /// Arrival of the first request, or of the first request for a timestamp.
     used: Option<Instant>,
     /// Present while the session has work, or output that was not sent.
@@ -172,6 +181,8 @@ impl<H> Default for Mailbox<H> {
             handler_waits: false,
             reader_wait: None,
             closed: false,
+            closing: false,
+            timestamps: 0,
             used: None,
             hold: None,
         }
@@ -220,6 +231,7 @@ impl<H> Mailbox<H> {
         if queued.is_request() {
             self.set_used(queued.arrived);
         }
+        self.closing |= queued.is_close();
         self.queue.push_back(queued);
     }
 
@@ -235,8 +247,28 @@ impl<H> Mailbox<H> {
             .unwrap_or_default()
     }
 
-    pub(super) fn set_used(&mut self, now: Instant) {
+    fn set_used(&mut self, now: Instant) {
         self.used.get_or_insert(now);
+    }
+
+    /// Counts a request for timestamps that has arrived `now`. Returns false if it comes behind the end
+    /// of the session. Then it is one on an id without a session.
+    pub(super) fn ask_timestamps(&mut self, now: Instant) -> bool {
+        self.set_used(now);
+        let is_open = !self.closed && !self.closing;
+        self.timestamps += usize::from(is_open);
+        is_open
+    }
+
+    /// Called when a request for timestamps was answered. Returns true if the session must run, because
+    /// its end has waited for this answer.
+    pub(super) fn timestamps_answered(&mut self, draining: bool, hold: impl FnOnce() -> H) -> bool {
+        self.timestamps -= 1;
+        let may_end = self.timestamps == 0 && !self.closed;
+        if may_end && draining {
+            self.hold.get_or_insert_with(hold);
+        }
+        may_end && (draining || self.closing)
     }
 
     /// Returns true if the session never got a request.
@@ -334,9 +366,13 @@ impl<H> Mailbox<H> {
         self.running.as_ref().and_then(|running| running.cancelled)
     }
 
-    /// Takes the next command. Returns true beside it if the reader, which waits, may go on, because
+    /// Takes the next command, unless it closes the session and an answer with timestamps is due before.
+    /// Returns true beside it if the reader, which waits, may go on, because
     /// at most half of `limit` commands wait.
     pub(super) fn begin(&mut self, limit: usize) -> Option<(Queued, bool)> {
+        if self.timestamps > 0 && self.queue.front().is_some_and(Queued::is_close) {
+            return None;
+        }
         let mut queued = self.queue.pop_front()?;
         self.running = Some(RunningCommand {
             arrived: queued.arrived,
@@ -407,13 +443,14 @@ impl<H> Mailbox<H> {
 
     /// Returns true if the session has no work and all its output was sent.
     pub(super) const fn is_idle(&self) -> bool {
-        self.hold.is_none()
+        self.hold.is_none() && self.timestamps == 0
     }
 
     /// Closes the mailbox, in a drain, if the session has done all its work. Returns true if it did.
     pub(super) fn close_if_done(&mut self) -> bool {
         // Without a hold the session was idle: the drain has closed it, or will.
-        let done = !self.closed && self.hold.is_some() && self.queue.is_empty();
+        let has_work = self.timestamps > 0 || !self.queue.is_empty();
+        let done = !self.closed && self.hold.is_some() && !has_work;
         self.closed |= done;
         done
     }
@@ -425,7 +462,7 @@ impl<H> Mailbox<H> {
             return (Settled::Busy, None);
         }
         self.closed |= over;
-        if draining && !self.closed {
+        if draining && !self.closed && self.timestamps == 0 {
             return (Settled::ToEnd, None);
         }
         // After a burst the capacity would stay allocated as long as the session.

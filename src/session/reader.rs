@@ -14,7 +14,7 @@ use super::run::{ServedConn, Session};
 use super::server_conn::{AnySession, NotOpened, Runnable, ServerConn};
 use super::service::Service;
 use super::session_shared::AUTO_COMMIT;
-use super::timestamps::{MOST_WAITING, TimestampQueue};
+use super::timestamps::{MOST_WAITING, TimestampQueue, TimestampRequest};
 use crate::codec::error::{MessageError, PACKET_TOO_LARGE_STATE, Scope, code};
 use crate::codec::frame::{Frame, HeaderError};
 use crate::codec::limits::Limits;
@@ -486,14 +486,13 @@ impl<S: Service> Reader<S> {
             self.unsupported(id);
             return Ok(());
         }
-        if let Some(session) = self.server_conn.find(id) {
-            session.shared().mail(|mail| mail.set_used(self.now));
-        }
+        let found = self.server_conn.find(id).map(|session| Arc::clone(session.shared()));
+        let session = found.filter(|session| session.mail(|mail| mail.ask_timestamps(self.now)));
         let timestamps = Arc::clone(self.timestamps.get_or_insert_with(|| {
             let conn = Arc::clone(&self.server_conn.conn);
             Arc::new(TimestampQueue::new(conn, Arc::clone(&self.served.service)))
         }));
-        if !timestamps.ask(id, count) {
+        if !timestamps.ask(TimestampRequest { id, session, count }) {
             self.server_conn.conn.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {MOST_WAITING}");
             // Answers have no number: a refusal would answer the oldest waiting request.

@@ -202,7 +202,8 @@ impl SessionShared {
         true
     }
 
-    /// Ends the session by its own worker, whose final message is written already.
+    /// Ends the session by its own worker, which has sent the final message. Called under the lock of
+    /// `mail`, so no other thread sends a frame of the session behind that message.
     pub(super) fn end(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -239,6 +240,18 @@ impl SessionShared {
         let class = Class::from_u8(self.class.load(Ordering::Relaxed));
         let has_outcome = self.outcomes.load(Ordering::Relaxed) > 0;
         if has_outcome { class.or(Class::InProgress) } else { class }
+    }
+
+    /// Has `send` send an answer with timestamps, which must not wait. It runs under the lock, so the
+    /// final message of the session does not leave between its check for the end and the answer.
+    pub(super) fn answer_timestamps(&self, send: impl FnOnce()) {
+        let mut mail = lock(&self.mail);
+        send();
+        let ends = mail.timestamps_answered(self.conn.is_draining(), || self.conn.net.hold());
+        drop(mail);
+        if ends {
+            self.wake();
+        }
     }
 
     // ---- called by the worker that runs the session ----

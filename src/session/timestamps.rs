@@ -1,4 +1,4 @@
-//! [`TimestampQueue`]: requests for timestamps, which belong to no session.
+//! [`TimestampQueue`]: requests for timestamps, on open sessions and on other ids.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +10,7 @@ use super::error::{SessionError, put_error};
 use super::output::Output;
 use super::server_conn::{Runnable, TURN};
 use super::service::Service;
+use super::session_shared::SessionShared;
 use crate::codec::encoder::Metadata;
 use crate::net::Hold;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
@@ -26,17 +27,19 @@ pub(super) struct TimestampQueue<S: Service> {
     cost: Cost,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Asked {
     queue: VecDeque<TimestampRequest>,
     hold: Option<Hold>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct TimestampRequest {
-    session: u64,
+pub(super) struct TimestampRequest {
+    pub(super) id: u64,
+    /// Open session with this id. It gets no answer after its end. An id without a session gets one in
+    /// any case.
+    pub(super) session: Option<Arc<SessionShared>>,
     /// Number of timestamps. `None` if a drain refuses the request.
-    count: Option<i32>,
+    pub(super) count: Option<i32>,
 }
 
 const ASKED: Marks = Marks::bit(0);
@@ -55,14 +58,13 @@ impl<S: Service> TimestampQueue<S> {
         }
     }
 
-    /// Adds a request for `count` timestamps, or one that a drain refuses in its turn. Returns false if
-    /// too many wait already.
-    pub(super) fn ask(&self, session: u64, count: Option<i32>) -> bool {
+    /// Adds a request. Returns false if too many wait already.
+    pub(super) fn ask(&self, request: TimestampRequest) -> bool {
         let mut asked = lock(&self.asked);
         if asked.queue.len() >= MOST_WAITING {
             return false;
         }
-        asked.queue.push_back(TimestampRequest { session, count });
+        asked.queue.push_back(request);
         asked.hold.get_or_insert_with(|| self.conn.net.hold());
         true
     }
@@ -74,13 +76,28 @@ impl<S: Service> TimestampQueue<S> {
 
     fn next(&self) -> Option<TimestampRequest> {
         let mut asked = lock(&self.asked);
-        if self.conn.has_ended() {
-            asked.queue = VecDeque::new();
-        }
-        asked.queue.pop_front()
+        let gone = self.conn.has_ended().then(|| std::mem::take(&mut asked.queue));
+        let next = asked.queue.pop_front();
+        drop(asked);
+        // A session may be dropped with its request, which runs foreign code: not under the lock.
+        drop(gone);
+        next
     }
 
-    fn answer(&self, out: &Output, request: TimestampRequest) {
+    fn answer(&self, out: &Output, request: &TimestampRequest) {
+        out.begin(request.session.as_ref());
+        match &request.session {
+            // The message about its end has answered the request.
+            Some(session) if session.is_dead() => {}
+            Some(session) => {
+                self.write(out, request);
+                session.answer_timestamps(|| out.pass_on());
+            }
+            None => self.write(out, request),
+        }
+    }
+
+    fn write(&self, out: &Output, request: &TimestampRequest) {
         let result = match request.count.map(|count| (count, u32::try_from(count))) {
             Some((_, Ok(count @ 1..))) => {
                 let asked = || self.service.timestamp(self.conn.peer(), count);
@@ -94,7 +111,7 @@ impl<S: Service> TimestampQueue<S> {
             }
             None => Err(SessionError::shutdown()),
         };
-        out.write(request.session, Metadata::Full, |encoder| match result {
+        out.write(request.id, Metadata::Full, |encoder| match result {
             Ok(first) => encoder.timestamps(first),
             Err(error) => put_error(encoder, &error),
         });
@@ -109,13 +126,12 @@ impl<S: Service> Runnable for TimestampQueue<S> {
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let mut lap = Lap::from(now);
-        out.begin(None);
         let _marks = running.take_marks();
         let group = Arc::clone(self.conn.group());
         let budget = group.config().session_budget;
         let mut done = 0;
         while let Some(request) = self.next() {
-            self.answer(out, request);
+            self.answer(out, &request);
             done += 1;
             self.cost.add(lap.end());
             // The service may wait for the next timestamp.

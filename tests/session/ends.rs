@@ -1,16 +1,18 @@
 //! Ends of connections and of the server, with sessions in every state.
 
+use std::iter;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::message::{ClientMessage, ServerKind};
+use epoll_group::codec::proto::session::KillSessionType;
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
 use lab::engine::backend::{Backend, end, meta, row};
 use lab::engine::{Control, Counts, Fixture, config, finish_with};
-use lab::xrpc::request::{query, timestamps, update};
+use lab::xrpc::request::{kill, query, timestamps, update};
 use lab::xrpc::{AUTO, Client, Ticket};
 use lab::{LONG, eventually, often};
 
@@ -455,6 +457,117 @@ fn timestamps_are_not_asked_for_a_client_that_is_gone() {
     server.control.open("clock");
     eventually(LONG, || used() == before);
     assert_eq!(other.timestamps(7, 1).good().timestamp, Some(1));
+}
+
+const ERROR: u8 = ServerKind::Error.number();
+const OK: u8 = ServerKind::Ok.number();
+const TSO: u8 = ServerKind::Tso.number();
+const COLUMN: u8 = ServerKind::ColumnMetaData.number();
+
+/// Kinds of the next frames of the session.
+fn next_kinds<const N: usize>(client: &mut Client, session: u64) -> [u8; N] {
+    let mut next = || iter::from_fn(|| client.raw_frame()).find(|frame| frame.session == session);
+    [(); N].map(|()| next().expect("a frame").kind)
+}
+
+/// Sessions and kinds of the frames before the next one of session 98.
+fn until_98(client: &mut Client) -> Vec<(u64, u8)> {
+    let frames = iter::from_fn(|| client.raw_frame()).take_while(|frame| frame.session != 98);
+    frames.map(|frame| (frame.session, frame.kind)).collect()
+}
+
+/// Found by review: the answer came behind the message about the end, and to the next session with
+/// the same id.
+#[test]
+fn timestamps_do_not_come_behind_the_kill_of_their_session() {
+    let server = Fixture::start(config());
+    for _ in 0..often(200) {
+        let mut client = server.client_with_sessions([2]);
+        client.queue(2, &timestamps(1));
+        client.queue(2, &kill(2, KillSessionType::Connection));
+        client.queue(2, &ClientMessage::SessionNew);
+        client.queue(99, &timestamps(1));
+        // Timestamps come in order, so all others have come before.
+        client.send(98, &timestamps(1));
+        let frames = until_98(&mut client);
+        let of_2 = frames.iter().filter(|(id, _)| *id == 2).map(|(_, kind)| *kind);
+        let of_2: Vec<_> = of_2.skip_while(|kind| *kind == TSO).collect();
+        assert!(matches!(of_2[..], [ERROR, OK] | [ERROR]), "{frames:?}");
+        assert!(frames.contains(&(99, TSO)), "an id without a session: {frames:?}");
+    }
+}
+
+#[test]
+fn timestamps_that_the_service_gives_late_do_not_come_behind_the_kill_of_their_session() {
+    let server = Fixture::start(config());
+    server.control.hold("clock");
+    let mut client = server.client_with_sessions([2]);
+    client.queue(2, &timestamps(1));
+    client.send(2, &timestamps(1));
+    server.control.wait_at("clock", 1);
+    client.queue(2, &kill(2, KillSessionType::Connection));
+    client.queue(2, &ClientMessage::SessionNew);
+    client.send(2, &execute("one"));
+    assert_eq!(next_kinds(&mut client, 2), [ERROR, OK, COLUMN]);
+    server.control.open("clock");
+    client.send(98, &timestamps(1));
+    let frames = until_98(&mut client);
+    assert!(!frames.contains(&(2, TSO)), "{frames:?}");
+    // The second request has not reached the service.
+    let mut other = server.client();
+    assert_eq!(other.timestamps(98, 1).good().timestamp, Some(2));
+}
+
+/// Found by review: the session was closed, and its id used again, before its timestamps came.
+#[test]
+fn a_close_waits_for_the_timestamps_that_were_asked_before() {
+    let server = Fixture::start(config());
+    server.control.hold("clock");
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send(2, &timestamps(1));
+    server.control.wait_at("clock", 1);
+    client.send(2, &ClientMessage::SessionClose);
+    // Requests behind the close are on an id without a session.
+    client.send(2, &timestamps(1));
+    client.send(3, &execute("gate a"));
+    server.control.wait_at("a", 1);
+    server.control.open("a");
+    let first = client.raw_frame().expect("a frame");
+    assert_eq!((first.session, first.kind), (3, COLUMN), "the close waits");
+    server.control.open("clock");
+    let mut kinds: [u8; 3] = next_kinds(&mut client, 2);
+    assert_eq!(kinds[0], TSO);
+    kinds[1..].sort_unstable();
+    assert_eq!(kinds, [TSO, OK, TSO]);
+    client.send(2, &ClientMessage::SessionNew);
+    assert_eq!(next_kinds(&mut client, 2), [OK]);
+}
+
+/// Found by review: an idle session was closed although its client waited for timestamps.
+#[test]
+fn in_a_drain_a_session_ends_behind_its_timestamps() {
+    let mut server = Fixture::start(config());
+    server.control.hold("clock");
+    let mut client = server.client_with_sessions([2, 3, 4]);
+    client.queue(2, &timestamps(1));
+    client.queue(3, &timestamps(1));
+    client.send(3, &execute("defer a"));
+    server.control.wait_at("clock", 1);
+    let deferred = server.control.take_one_deferred("a");
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread();
+    // Sessions 2 and 3 would have ended before.
+    assert_eq!(next_kinds(&mut client, 4), [ERROR]);
+    assert!(finish_with(deferred, "done"));
+    control.open("clock");
+    let frames: Vec<_> = client.rest().iter().map(|frame| (frame.session, frame.kind)).collect();
+    drain.join().expect("drained");
+    for session in [2, 3] {
+        let of_it =
+            frames.iter().filter(|(id, kind)| *id == session && [TSO, ERROR].contains(kind));
+        let kinds: Vec<_> = of_it.map(|(_, kind)| *kind).collect();
+        assert_eq!(kinds, [TSO, ERROR], "{frames:?}");
+    }
 }
 
 /// Found by review: the refusal came before the answers to earlier requests, and answers with

@@ -56,6 +56,45 @@ fn a_session_that_was_busy_when_a_drain_began_ends_itself() {
 }
 
 #[test]
+fn a_session_waits_for_its_timestamps_before_it_closes() {
+    let now = Instant::now();
+    let mut mailbox = mailbox(&[now]);
+    assert!(mailbox.ask_timestamps(now) && mailbox.ask_timestamps(now));
+    mailbox.add(Queued::new(SessionCommand::Close, 0, now), || ());
+    assert!(!mailbox.ask_timestamps(now), "the id has no session behind the close");
+    begin(&mut mailbox);
+    mailbox.end();
+    assert!(mailbox.begin(100).is_none());
+    assert_eq!(mailbox.settle(false, false), (Settled::Busy, None));
+    assert!(!mailbox.timestamps_answered(false, || ()), "one more is due");
+    assert!(mailbox.timestamps_answered(false, || ()));
+    assert!(mailbox.begin(100).is_some());
+}
+
+#[test]
+fn in_a_drain_a_session_ends_when_it_has_its_timestamps() {
+    let mut mailbox = mailbox(&[Instant::now()]);
+    assert!(mailbox.ask_timestamps(Instant::now()));
+    begin(&mut mailbox);
+    mailbox.end();
+    assert!(!mailbox.close_if_done());
+    assert_eq!(mailbox.settle(false, true), (Settled::Idle, Some(())));
+    assert!(!mailbox.close_if_idle());
+    // The hold keeps the connection until the session has ended.
+    assert!(mailbox.timestamps_answered(true, || ()));
+    assert!(mailbox.close_if_done());
+    assert_eq!(mailbox.settle(false, true), (Settled::Idle, Some(())));
+}
+
+#[test]
+fn an_idle_session_stays_when_it_has_its_timestamps() {
+    let mut mailbox = mailbox(&[]);
+    assert!(mailbox.ask_timestamps(Instant::now()) && !mailbox.is_idle());
+    assert!(!mailbox.timestamps_answered(false, || ()));
+    assert!(mailbox.is_idle());
+}
+
+#[test]
 fn a_session_of_one_statement_is_over_after_it() {
     let mut mailbox = mailbox(&[Instant::now()]);
     begin(&mut mailbox);

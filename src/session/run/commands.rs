@@ -367,9 +367,9 @@ impl<S: Service> Session<S> {
                 }
             }
             out.pass_on();
+            self.shared.end();
         });
         self.served.server_conn.forget(self.shared.id);
-        self.shared.end();
         self.clean_up(body);
     }
 

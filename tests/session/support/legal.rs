@@ -13,7 +13,7 @@ use epoll_group::codec::proto::tso::ResultTso;
 use epoll_group::codec::row::Column;
 
 use lab::xrpc::conversation::{Act, Line, judge};
-use lab::xrpc::legal::{Asked, Legal};
+use lab::xrpc::legal::{Answer, Asked, Legal};
 use lab::xrpc::{AUTO, Client, Conversation, Exchange, conversations, request};
 
 /// Frames of a reply, by what the table tells apart.
@@ -179,6 +179,24 @@ fn timestamps_and_capabilities_overtake() {
     let answer = legal.received(SESSION, &frame("tso")).expect("legal");
     assert_eq!(answer.ended, [timestamp]);
     legal.received(SESSION, &frame("row")).expect("the statement is where it was");
+}
+
+#[test]
+fn the_end_of_a_session_answers_the_timestamps_that_were_asked_before() {
+    let mut killed = asked(Asked::Timestamp);
+    let kill = killed.asked(SESSION, Asked::Kill);
+    let behind = killed.asked(SESSION, Asked::Timestamp);
+    let answer = killed.received(SESSION, &frame("fatal")).expect("legal");
+    assert_eq!(answer.ended, [kill - 1, kill]);
+    assert_eq!(killed.received(SESSION, &frame("tso")).expect("legal").ended, [behind]);
+    assert!(killed.received(SESSION, &frame("tso")).is_err());
+    // The server may have ended the session before it read the request.
+    let mut ended = asked(Asked::Statement);
+    let timestamp = ended.asked(SESSION, Asked::Timestamp);
+    let answer = ended.received(SESSION, &frame("fatal")).expect("legal");
+    assert_eq!(answer.ended, [timestamp - 1, timestamp]);
+    assert_eq!(ended.received(SESSION, &frame("tso")).expect("legal"), Answer::default());
+    assert!(ended.received(SESSION, &frame("tso")).is_err());
 }
 
 #[test]

@@ -162,6 +162,8 @@ struct Session {
     state: State,
     /// Offers on a session that takes none. Each may be answered by an error.
     offers: usize,
+    /// Requests for timestamps that the end of the session has answered, unless they came behind it.
+    late_timestamps: usize,
 }
 
 impl Legal {
@@ -207,7 +209,9 @@ impl Session {
                 Some(self.fatal(error))
             }
             ServerMessage::Error(_) => self.error(),
-            ServerMessage::Tso(_) => self.take(|asked| asked == Asked::Timestamp),
+            ServerMessage::Tso(_) => {
+                self.take(|asked| asked == Asked::Timestamp).or_else(|| self.late_timestamps())
+            }
             ServerMessage::Capabilities(_) => self.take(|asked| asked == Asked::Probe),
             _ => self.in_order(id, message),
         }
@@ -221,6 +225,12 @@ impl Session {
     fn take(&mut self, is: impl Fn(Asked) -> bool) -> Option<Answer> {
         let at = self.waiting.iter().position(|&(_, asked)| is(asked))?;
         self.end(at)
+    }
+
+    /// Accepts timestamps for a request that has come behind the end of its session.
+    fn late_timestamps(&mut self) -> Option<Answer> {
+        self.late_timestamps = self.late_timestamps.checked_sub(1)?;
+        Some(Answer::default())
     }
 
     fn end(&mut self, at: usize) -> Option<Answer> {
@@ -249,11 +259,19 @@ impl Session {
         }
         let opens = self.waiting.iter().any(|&(_, asked)| asked == Asked::New);
         if std::mem::take(&mut self.open) || opens {
-            // Timestamps and capabilities belong to no session; they come all the same.
-            let (aside, ended): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
-                .into_iter()
-                .partition(|(_, asked)| asked.is_aside());
+            // Capabilities belong to no session, and come all the same. So do timestamps behind a kill.
+            let waiting = std::mem::take(&mut self.waiting);
+            let kill = waiting.iter().find(|(_, asked)| *asked == Asked::Kill).map(|kill| kill.0);
+            let (aside, ended): (VecDeque<_>, VecDeque<_>) =
+                waiting.into_iter().partition(|&(ticket, asked)| match asked {
+                    Asked::Timestamp => kill.is_some_and(|kill| kill < ticket),
+                    _ => asked.is_aside(),
+                });
             self.waiting = aside;
+            if kill.is_none() {
+                let timestamps = ended.iter().filter(|(_, asked)| *asked == Asked::Timestamp);
+                self.late_timestamps += timestamps.count();
+            }
             let ended: Vec<_> = ended.into_iter().map(|(ticket, _)| ticket).collect();
             self.state = State::Start;
             return Answer { to: ended.first().copied(), ended };
