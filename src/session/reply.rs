@@ -15,6 +15,7 @@ use crate::codec::chunk::{BlockKind, ChunkWriter};
 use crate::codec::proto::notice::Level;
 use crate::codec::proto::resultset::{FieldType, OriginalType};
 use crate::codec::row::Column;
+use crate::net::flush_corked;
 use crate::runtime::Usage;
 use crate::stats::Counter;
 
@@ -234,6 +235,8 @@ impl Reply<'_> {
     /// Sends the rows written so far.
     pub fn flush(&mut self) {
         self.out.flush();
+        // The rows may wait for replies of other sessions.
+        flush_corked();
     }
 }
 

@@ -331,6 +331,36 @@ fn the_reply_of_a_request_that_is_not_quick_leaves_before_the_next_request_runs(
     assert_eq!(*lock(&received), [false, true]);
 }
 
+/// Found by review: the rows waited for the sessions behind, while the handler computed on.
+#[test]
+fn rows_that_a_handler_flushes_leave_although_other_sessions_run_behind_it() {
+    clock::simulate(Some(clock::now()));
+    let (received, theirs) = (Arc::new(Mutex::new(Vec::new())), Arc::new(OnceLock::new()));
+    let (also_received, also_theirs) = (Arc::clone(&received), Arc::clone(&theirs));
+    let service = Arc::new(Calling::new(move |_, reply: &mut Reply<'_>| {
+        let theirs: &UnixStream = also_theirs.get().expect("it is set");
+        let read = || (&mut &*theirs).read(&mut [0; 1024]).is_ok();
+        reply.columns(&[Column::signed("n")])?;
+        reply.row(|row| row.int(1))?;
+        let before = read();
+        reply.flush();
+        lock(&also_received).push((before, read()));
+        Ok(())
+    }));
+    let runtime = Simulated::new(Config::default()).expect("descriptors");
+    let (server_conn, peer) = connect(&runtime);
+    theirs.set(peer.socket.try_clone().expect("a descriptor")).expect("once");
+    for id in 2..4 {
+        let session = open_of(&server_conn, &service, id, 1);
+        session.cost().add(Duration::from_micros(1));
+        assert!(session.becomes_runnable());
+        server_conn.make_ready(session);
+    }
+    server_conn.dispatch(clock::now(), true);
+    clock::simulate(None);
+    assert_eq!(*lock(&received), [(false, true); 2]);
+}
+
 struct Fragile;
 
 impl Drop for Fragile {
