@@ -62,7 +62,7 @@ pub trait Service: Send + Sync + 'static {
     /// Accepts or refuses a login. [`Login::check`] compares the password. It takes the same time
     /// for an unknown user, so call it for unknown users too.
     ///
-    /// Runs before any other call for the connection.
+    /// Runs before any other call for the connection but [`digest_salt`](Self::digest_salt).
     ///
     /// # Errors
     ///
