@@ -525,10 +525,21 @@ impl<S: Service> Reader<S> {
         self.refuse(session, &SessionError::not_found());
     }
 
-    /// Refuses a message that the session does not support.
-    fn unsupported(&mut self, session: u64) {
-        self.glitch();
-        self.refuse(session, &SessionError::unsupported("Not support for polarx rpc."));
+    /// Refuses a message that the session of one statement does not support, behind the answer to its
+    /// statement.
+    fn unsupported(&mut self, id: u64) {
+        let error = SessionError::unsupported("Not support for polarx rpc.");
+        let queued = Queued::new(SessionCommand::Broken(error.clone()), 0, self.now);
+        let is_alone = match self.server_conn.find(id) {
+            Some(session) => self.try_queue(session, queued).is_some(),
+            None => true,
+        };
+        if is_alone {
+            self.refuse(id, &error);
+        }
+        if self.unconsumed_until.is_none() {
+            self.glitch();
+        }
     }
 
     /// Answers and returns the close of a connection with too many glitches.

@@ -1,18 +1,22 @@
 //! Replies of a session come in the order of its requests; sessions run beside one another, and no
 //! reply waits for another session.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::codec::message::{ClientMessage, ServerKind};
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::net::Address;
 use epoll_group::session::{
     self, Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
 use epoll_group::stall;
+use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, config, finish_with, one_text};
-use lab::xrpc::request::{query, update};
+use lab::xrpc::request::{query, savepoint, timestamps, update};
 use lab::xrpc::{AUTO, Client};
 use lab::{Kind, LONG, often};
 
@@ -61,8 +65,8 @@ fn order_holds_over_sessions_that_are_run_here_and_there() {
     workers.into_iter().for_each(|worker| worker.join().expect("all in order"));
 }
 
-fn execute(sql: &str) -> epoll_group::codec::message::ClientMessage {
-    epoll_group::codec::message::ClientMessage::ExecSql(query(sql))
+fn execute(sql: &str) -> ClientMessage {
+    ClientMessage::ExecSql(query(sql))
 }
 
 /// Makes the server know these sessions as quick.
@@ -409,4 +413,30 @@ fn who_has_had_a_whole_turn_goes_behind_those_who_have_not() {
     assert_eq!(told.recv_timeout(LONG), Ok("the second request"));
     client.reply(2).good();
     client.reply(2).good();
+}
+
+/// Found by review: the refusal came first, and a client took it for the answer of the statement.
+#[test]
+fn a_refusal_on_an_id_of_one_statement_comes_behind_the_answer_of_the_statement() {
+    let server = Fixture::start(config());
+    let refused = [
+        ("a", savepoint(Operation::Set, "a")),
+        ("b", ClientMessage::ExecPlan(Box::default())),
+        ("c", ClientMessage::SessionClose),
+        ("d", ClientMessage::SessionNew),
+        ("e", timestamps(1)),
+    ];
+    for (gate, message) in refused {
+        let mut client = server.client();
+        client.send_sql(AUTO | 9, query(&format!("gate {gate}")));
+        server.control.wait_at(gate, 1);
+        client.queue(AUTO | 9, &message);
+        client.send(0, &ClientMessage::CapabilitiesGet);
+        let mut kinds = iter::from_fn(|| client.raw_frame()).map(|frame| frame.kind);
+        assert_eq!(kinds.next(), Some(ServerKind::Capabilities.number()), "{message:?}");
+        server.control.open(gate);
+        let end = kinds.find(|kind| *kind == ServerKind::StmtExecuteOk.number());
+        assert_eq!((end.is_some(), kinds.next()), (true, Some(ServerKind::Error.number())));
+    }
+    assert_eq!(server.count(Counter::Glitches), 5);
 }
