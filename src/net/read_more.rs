@@ -221,7 +221,7 @@ impl Reader<'_, '_> {
             }
             match self.ended() {
                 None | Some(ReadMoreError::Finished) if after > before => return Ok(true),
-                // What a layer still has is decoded when the user resumes.
+                // Bytes that a layer keeps are decoded when the user resumes.
                 None if self.round.conn.is_paused() => return Ok(false),
                 None => {}
                 Some(error) => return Err(error),

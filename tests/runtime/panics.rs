@@ -97,10 +97,10 @@ fn panics_whose_payloads_panic_again_and_again_when_dropped_leave_the_workers() 
     assert_clean(&runtime.drain(LONG));
 }
 
-/// A log subscriber that panics at each event of the crate.
-struct BrokenLog;
+/// A log subscriber that runs this code at each event and span of the crate.
+struct Log<F>(F);
 
-impl Subscriber for BrokenLog {
+impl<F: Fn() + Send + Sync + 'static> Subscriber for Log<F> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("epoll_group")
     }
@@ -114,22 +114,22 @@ impl Subscriber for BrokenLog {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &tracing::Event<'_>) {
-        panic!("in the log");
+        self.0();
     }
 
     fn enter(&self, _: &Id) {
-        panic!("in the log");
+        self.0();
     }
 
     fn exit(&self, _: &Id) {
-        panic!("in the log");
+        self.0();
     }
 }
 
 #[test]
 fn a_log_subscriber_that_panics_ends_no_worker_and_keeps_no_connection() {
     in_child(|| {
-        tracing::subscriber::set_global_default(BrokenLog).expect("the first");
+        tracing::subscriber::set_global_default(Log(|| panic!("in the log"))).expect("the first");
         let runtime = named("pb");
         for _ in 0..WORKERS {
             runtime.handle().spawn(|| panic!("in a task")).expect("room");
@@ -145,41 +145,20 @@ fn a_log_subscriber_that_panics_ends_no_worker_and_keeps_no_connection() {
     });
 }
 
-/// A log subscriber that blocks the watchdog for ever.
-struct StuckLog(Mutex<mpsc::Sender<()>>);
-
-impl Subscriber for StuckLog {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("epoll_group")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        if thread::current().name().is_some_and(|name| name.ends_with("-watchdog")) {
-            self.0.lock().expect("no panic").send(()).expect("waited for");
-            loop {
-                thread::park();
-            }
-        }
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[test]
 fn a_log_subscriber_that_blocks_the_watchdog_does_not_block_a_drain() {
     in_child(|| {
         let (tell, told) = mpsc::channel();
-        let log = StuckLog(Mutex::new(tell));
+        let tell = Mutex::new(tell);
+        let block_the_watchdog = move || {
+            if thread::current().name().is_some_and(|name| name.ends_with("-watchdog")) {
+                tell.lock().expect("no panic").send(()).expect("waited for");
+                loop {
+                    thread::park();
+                }
+            }
+        };
+        let log = Log(block_the_watchdog);
         tracing::subscriber::set_global_default(log).expect("the first");
         let short = Duration::from_millis(1);
         let config = lab::config().thread_deadlock_check_interval(short);
