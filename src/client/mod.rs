@@ -171,7 +171,8 @@ impl Client {
     /// Runs a statement in a session of its own, which commits by itself and ends with the
     /// statement. It needs fewer messages than a session. Such statements cannot use digests or
     /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory. The wait
-    /// for a connection is part of the request's timeout, and takes `session_timeout` at most.
+    /// for a connection is part of the request's timeout, and takes `session_timeout` at most. A slow
+    /// lookup of the server's name on this thread may exceed it.
     ///
     /// # Errors
     ///
@@ -254,6 +255,10 @@ impl Client {
         wire: Wire,
         deadline: Instant,
     ) -> Result<Outstanding, Error> {
+        // The connection may have been ready only when the time was over.
+        if clock::now() >= deadline {
+            return Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue)));
+        }
         let asked = link.act(|state, _| state.ask_once(wire, deadline))?;
         Ok(Outstanding::new(link, asked, deadline, Arc::clone(&self.fleet)))
     }

@@ -137,7 +137,7 @@ impl Config {
 impl Config {
     /// Time in which a peer has to take what waits for it, at most
     /// [`write_high_watermark_bytes`](Self::write_high_watermark_bytes). If it takes less, its
-    /// connection is closed. What waits is measured after a tenth of the time.
+    /// connection is closed. What waits is measured after a tenth of the time, and must leave in the rest.
     ///
     /// *Live.* *Range* 1 ms..=7200 s. *Default* 10 s. *Price*: peers that never read hold their
     /// backlog for longer.

@@ -98,7 +98,7 @@ impl Config {
 
     /// Time from the arrival of a request to its last reply. It includes the time in which the
     /// request waits for its turn and for its peer to grant room. Then the request is cancelled.
-    /// A request for timestamps has no deadline.
+    /// A request for timestamps has no deadline at the server.
     ///
     /// *Live*; if requests are being watched already, from the next check on, whose time the old
     /// value has set. *Range* 0 s..=86400 s; 0 is for ever. *Default* 900 s, in which the real

@@ -57,6 +57,8 @@ pub(super) struct Conn {
     pub(super) pending: AtomicUsize,
     /// Set while the user has paused reading. Written by all threads; read by the receiver.
     pub(super) paused: AtomicBool,
+    /// Set since the user has paused reading. Cleared when the deadlines of the input have begun anew.
+    pub(super) was_paused: AtomicBool,
     /// Set while bytes pass through `layers`. Written under their lock; read by all threads.
     pub(super) layered: AtomicBool,
     /// Present from the first layer on.
@@ -161,6 +163,7 @@ impl Conn {
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
+            was_paused: AtomicBool::new(false),
             layered: AtomicBool::new(layered),
             layers,
             has_opened: AtomicBool::new(false),
@@ -319,7 +322,9 @@ impl Conn {
     pub(super) fn pause(&self, paused: bool) {
         // A receiver that still sees the old value sees the mark and checks again.
         self.paused.store(paused, Ordering::Relaxed);
-        if !paused {
+        if paused {
+            self.was_paused.store(true, Ordering::Relaxed);
+        } else {
             self.notify_recv(UNPAUSED);
         }
     }

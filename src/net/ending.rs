@@ -261,6 +261,12 @@ impl Round<'_> {
         was_silent
     }
 
+    /// Lets the peer's time for its first bytes, or its idle time, begin anew.
+    pub(super) fn renew_silence(&self, recv: &mut Recv, now: Instant) {
+        recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
+        recv.heard_at = recv.heard_at.map(|_| now);
+    }
+
     /// Handles the deadlines that have passed. Returns true if the socket must be read first, to
     /// see whether input has come; then [`look_at_silence`](Self::look_at_silence) follows.
     pub(super) fn look_at_deadlines(&self, recv: &mut Recv) -> bool {
@@ -275,7 +281,7 @@ impl Round<'_> {
         }
         if recv.paused || self.conn.is_paused() {
             // The peer is not heard, so its deadlines begin anew.
-            self.renew_deadlines(recv);
+            self.renew_silence(recv, now);
             recv.frame_until = None;
             if recv.stage == Stage::Open {
                 let limit = self.conn.handshake_timeout();

@@ -197,9 +197,9 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Called when the connection has ended. If the peer does not close its side after the last bytes,
-    /// that is when `linger_timeout` has passed. This is the last call for it, with two exceptions: a
-    /// [`drained`](Self::drained), and, unless a half-close or a drain has ended the connection, a
-    /// [`released`](Self::released) for earlier bytes may begin or end on another thread after this.
+    /// that is when `linger_timeout` has passed. This is the last call for it, with two exceptions.
+    /// A [`drained`](Self::drained) may begin or end on another thread after this. Unless a half-close or
+    /// a drain has ended the connection, so may a [`released`](Self::released) for earlier bytes.
     fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {
         let _ = (conn, state, reason);
     }

@@ -533,11 +533,14 @@ impl Round<'_> {
     /// Handles [`UNPAUSED`]: the user has resumed reading. If the backlog is full, the pause goes on.
     fn unpaused(&mut self, recv: &mut Recv) {
         if !self.is_full(recv) {
-            self.set_paused(recv, false);
-            self.renew_deadlines(recv);
+            let was_paused = self.conn.was_paused.swap(false, Ordering::Relaxed);
+            if recv.paused || was_paused {
+                self.set_paused(recv, false);
+                self.renew_deadlines(recv);
+            }
         }
         self.drain_if_late(recv);
-        if recv.buf.is_empty() || recv.stage != Stage::Open {
+        if recv.buf.is_empty() || !self.delivers(recv) {
             return;
         }
         if recv.ended {
@@ -548,12 +551,18 @@ impl Round<'_> {
         }
     }
 
-    /// Lets the deadlines of the input begin anew: the peer was not heard meanwhile.
-    pub(super) fn renew_deadlines(&self, recv: &mut Recv) {
+    /// Lets the deadlines of the input begin anew after a pause, in which the peer was not heard.
+    fn renew_deadlines(&self, recv: &mut Recv) {
         let now = clock::now();
-        recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
-        recv.heard_at = recv.heard_at.map(|_| now);
+        self.renew_silence(recv, now);
+        let due = recv.silent_until.or_else(|| self.idle_until(recv, now));
+        due.into_iter().for_each(|until| self.conn.arm(until));
         self.time_frame(recv, true);
+    }
+
+    /// Returns true if the protocol gets input: a callback, or the user, has not closed the connection.
+    fn delivers(&self, recv: &Recv) -> bool {
+        recv.stage == Stage::Open && self.conn.phase() < Phase::Closing
     }
 
     /// Handles [`NOTIFIED`].
@@ -561,7 +570,7 @@ impl Round<'_> {
         let outcome =
             self.deliver_again(recv, |handler, conn, input| handler.notified(conn, input));
         let breaks = matches!(recv.ending, Some(Ending::Close(_) | Ending::Abort(_)));
-        let goes_on = recv.stage == Stage::Open && !breaks && !self.conn.is_paused();
+        let goes_on = self.delivers(recv) && !breaks && !self.conn.is_paused();
         // Of what it has read, the rest is for `received`.
         if outcome.has_read && outcome.left > 0 && goes_on {
             self.deliver_again(recv, received);
@@ -961,7 +970,7 @@ impl Round<'_> {
         let (decoded, mut pass) = self.pass_up(recv, raw);
         // Bytes that were decoded before the layers were ready are delivered with these.
         recv.again |= decoded > 0;
-        let delivers = recv.stage == Stage::Open && recv.ending.is_none();
+        let delivers = self.delivers(recv) && recv.ending.is_none();
         // Noted first, so that a callback which reads more finds the end of the layers, or their error.
         recv.undecoded |= pass.ended;
         if pass.error.is_some() {

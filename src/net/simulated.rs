@@ -979,6 +979,8 @@ mod tests {
         world.conn.resume_reads();
         world.looks_at(world.now + LATE);
         assert!(!world.conn.is_closed());
+        world.looks_at(world.now + limit);
+        assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), 1);
     }
 
     #[test]
@@ -1129,6 +1131,32 @@ mod tests {
         world.peer.write_all(b"of no use").expect("it is open");
         assert_eq!(world.reads(200_000), 100_000);
         assert_eq!(world.peer.read(&mut [0]).expect("no reset"), 0);
+    }
+
+    /// Closes each connection as soon as it is open, and notes if input comes nevertheless.
+    struct Bans(Arc<AtomicBool>);
+
+    impl Protocol for Bans {
+        type State = ();
+
+        fn opened(&self, conn: &Connection) -> Result<(), Close> {
+            conn.close("banned");
+            Ok(())
+        }
+
+        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+            self.0.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_request_in_one_piece_with_a_handshake_is_dropped_if_opened_closes() {
+        let received = Arc::new(AtomicBool::new(false));
+        let mut world = in_brackets(Config::default(), Bans(Arc::clone(&received)));
+        world.sends(b"<a frame.");
+        assert!(world.conn.is_closed());
+        assert!(!received.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Limits {
 /// Largest value of a limit that counts.
 const MOST: usize = 1 << 20;
 
-/// Smallest value of a time limit that does not work as zero.
+/// Smallest value of a time limit that may not be zero.
 const LEAST_TIME: Duration = Duration::from_millis(1);
 
 impl Default for Limits {
@@ -143,7 +143,7 @@ impl Limits {
     /// Idle time after which [`is_valid`](super::Manage::is_valid) checks a connection before it is
     /// handed out.
     ///
-    /// *Range* from zero, for each time. *Default* 500 ms, so that a connection that is used often costs no
+    /// *Range* from zero, which is a check each time. *Default* 500 ms, so that a connection that is used often costs no
     /// check.
     #[must_use]
     pub const fn check_after(mut self, idle: Duration) -> Self {
@@ -153,7 +153,7 @@ impl Limits {
 
     /// Pause without connects after a connect has failed.
     ///
-    /// *Range* from zero. *Default* 50 ms. It doubles with each further failure up to the second value,
+    /// *Range* from zero, for both times. *Default* 50 ms. It doubles with each further failure up to the second value,
     /// 1 s by default. Each pause is up to half shorter, by chance, but not below 1 ms.
     #[must_use]
     pub const fn backoff(mut self, initial: Duration, max: Duration) -> Self {

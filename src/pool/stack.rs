@@ -447,7 +447,8 @@ impl<C, W> Stack<C, W> {
             self.totals.handed_out += 1;
             self.totals.waited += u64::from(returned);
             fx.grants.push((waiter, Grant::Conn(conn, ticket, Fitness::Fit)));
-            return;
+            // The host may have lost the timer of those that still wait.
+            return self.rearm(now, fx);
         }
         slot.state = State::Idle(conn);
         let until = slot.idle_until().into_iter().chain(slot.expires).min();

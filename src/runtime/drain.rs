@@ -156,7 +156,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     }
     // 6. The watchdog ends last. Threads that left are joined, the others are named.
     shared.watch.stop();
-    let blocked = threads.join_watchdog(GRACE);
+    let blocked = threads.join_watchdog(LEAVING);
     let mut stuck = threads.join_all();
     if stuck.is_empty() {
         // The last worker of each group has ended them, unless there was none. The caller does so when

@@ -42,8 +42,8 @@ impl Load {
         self.workers.saturating_sub(self.stalled + self.stuck)
     }
 
-    /// Number of workers that may be added before there is a thread for each session beyond the base.
-    /// A session may have several threads that wait: one for each call of `released`.
+    /// Number of workers that may be added before each session, or each thread that waits, has a thread
+    /// beyond the base. A session may have several that wait: one for each call of `released`.
     fn room(&self) -> usize {
         let users = self.sessions.max(self.stalled + self.stuck);
         (users + self.base).saturating_sub(self.workers)
@@ -317,10 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn growth_ends_at_sessions_and_base() {
+    fn growth_ends_at_sessions_and_base_unless_more_threads_wait() {
         let now = Instant::now();
         let load = Load { workers: 6, sessions: 2, ..LOAD };
         assert_eq!(Scale::new(now).on_check(now, &load, STUCK, &RULES).stuck, 0);
+        let load = Load { stuck: 6, ..load };
+        assert_eq!(Scale::new(now).on_check(now, &load, STUCK, &RULES).stuck, 1);
     }
 
     #[test]

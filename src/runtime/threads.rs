@@ -7,9 +7,7 @@ use std::mem;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-#[cfg(feature = "status")]
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::drain::{Exit, Exits};
 use super::group::Group;

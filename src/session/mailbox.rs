@@ -366,9 +366,9 @@ impl<H> Mailbox<H> {
         self.running.as_ref().and_then(|running| running.cancelled)
     }
 
-    /// Takes the next command, unless it closes the session and an answer with timestamps is due before.
-    /// Returns true beside it if the reader, which waits, may go on, because
-    /// at most half of `limit` commands wait.
+    /// Takes the next command, unless it closes the session while an earlier request for timestamps has
+    /// no answer. Returns true beside it if the reader, which waits, may go on, because at most half of
+    /// `limit` commands wait.
     pub(super) fn begin(&mut self, limit: usize) -> Option<(Queued, bool)> {
         if self.timestamps > 0 && self.queue.front().is_some_and(Queued::is_close) {
             return None;

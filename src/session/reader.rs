@@ -445,7 +445,10 @@ impl<S: Service> Reader<S> {
         // the request, or of an unused session, is a glitch.
         let is_early =
             session.mail(|mail| mail.arrived_at(self.now) || ends_session && mail.is_unused());
-        if is_early {
+        if is_early && !ends_session && id & AUTO_COMMIT != 0 {
+            // A client gives up a single statement, which the server may not have read yet.
+            self.late();
+        } else if is_early {
             self.glitch();
         }
         let hit = if ends_session {
@@ -530,11 +533,8 @@ impl<S: Service> Reader<S> {
     fn unsupported(&mut self, id: u64) {
         let error = SessionError::unsupported("Not support for polarx rpc.");
         let queued = Queued::new(SessionCommand::Broken(error.clone()), 0, self.now);
-        let is_alone = match self.server_conn.find(id) {
-            Some(session) => self.try_queue(session, queued).is_some(),
-            None => true,
-        };
-        if is_alone {
+        let found = self.server_conn.find(id);
+        if found.is_none_or(|session| self.try_queue(session, queued).is_some()) {
             self.refuse(id, &error);
         }
         if self.unconsumed_until.is_none() {

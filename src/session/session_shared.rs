@@ -27,8 +27,8 @@ pub(super) struct SessionShared {
     pub(super) conn: Arc<ConnShared>,
     /// The session, to be woken.
     runner: Weak<dyn Wakeable>,
-    /// Set when the session has ended: its frames are dropped from then on. Written while no thread
-    /// sends, under the connection's send lock.
+    /// Set when the session has ended: its frames are dropped from then on. A kill writes it under
+    /// the connection's send lock, the session's worker under the lock of `mail`.
     dead: AtomicBool,
     /// Set while the running request is cancelled. Written under the lock of `mail`.
     interrupted: AtomicBool,
