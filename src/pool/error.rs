@@ -90,7 +90,7 @@ impl fmt::Display for Cause {
             Self::AllBusy { in_use, max } => write!(f, "{in_use} of {max} connections are in use"),
             Self::Connecting { connecting } => write!(f, "{connecting} connects are not done"),
             Self::ConnectFails { failures, .. } => {
-                write!(f, "{failures} rounds of connects in a row failed")
+                write!(f, "rounds of connects that failed in a row: {failures}")
             }
             Self::NoTime => f.write_str("no time was left to make one"),
             Self::Paused => f.write_str("the backend is paused"),

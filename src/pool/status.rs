@@ -147,7 +147,7 @@ impl<K: fmt::Display> fmt::Display for BackendStatus<K> {
         write!(f, "{key}#{version} ({state}, {in_use} in use, {idle} idle")?;
         write!(f, ", {connecting} connecting, at most {max}; {waiting} waiting)")?;
         if let Some(error) = self.last_error.as_ref().filter(|_| self.failures > 0) {
-            write!(f, ": {} rounds of connects failed: {error}", self.failures)?;
+            write!(f, ": rounds of connects that failed: {}: {error}", self.failures)?;
         }
         for Leaving { version, in_use, connecting } in &self.leaving {
             write!(f, "\n{key}#{version} (leaving, {in_use} in use")?;

@@ -78,9 +78,9 @@ fn a_pause_between_connects_doubles_and_one_tries_after_it() {
     // Four that fail together are one failure.
     assert_eq!(bench.stack.trouble.failures, 1);
     let text = bench.stack.status("SPT0").to_string();
-    assert!(text.ends_with(": 1 rounds of connects failed: refused"), "{text}");
+    assert!(text.ends_with(": rounds of connects that failed: 1: refused"), "{text}");
     let cause = bench.stack.cause().to_string();
-    assert_eq!(cause, "1 rounds of connects in a row failed");
+    assert_eq!(cause, "rounds of connects that failed in a row: 1");
     for (n, most) in [1, 2, 4, 4].into_iter().enumerate() {
         let pause = bench.stack.trouble.retry_at.expect("a pause") - bench.now;
         assert!(pause <= second * most && pause >= second * most / 2, "{pause:?} after {n}");
