@@ -271,7 +271,8 @@ impl Config {
     /// comes first.
     ///
     /// *Live*; an open connection follows at its next deadline, at the latest when the old time has
-    /// passed. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight hours, the default of MySQL. *Price*: forgotten clients keep their sessions, and the locks
+    /// passed, so perhaps never after 0. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight
+    /// hours, the default of MySQL. *Price*: forgotten clients keep their sessions, and the locks
     /// and memory of these, for longer.
     #[must_use]
     pub const fn idle_timeout(mut self, idle: Duration) -> Self {

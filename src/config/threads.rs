@@ -92,8 +92,8 @@ impl Config {
         self
     }
 
-    /// Workers, of all groups together, that may wait in epoll at the same time, at least one of each group. The
-    /// others wait for queued tasks only.
+    /// Workers, of all groups together, that may wait in epoll at the same time, at least one of each
+    /// group. The others wait for queued tasks only.
     ///
     /// *Start only.* *Range* 0..=128. *Default* 0: all. The runtime adapts the present number to
     /// the handlers, see the guide; this is the upper bound for slow handlers. *Price* of a low
