@@ -218,7 +218,7 @@ impl Connection {
     }
 
     /// Stops reading, from any thread, until [`resume_reads`](Self::resume_reads). One call of
-    /// `received` may still begin, unless this is called from a callback with the connection's state.
+    /// `received` may still begin, also after a callback that called this.
     ///
     /// The peer is stopped by its full send buffer. Meanwhile none of the deadlines for its input run
     /// (`first_bytes_timeout`, `frame_timeout`, `idle_timeout`). Before `opened`, the handshakes of layers

@@ -803,10 +803,6 @@ impl Round<'_> {
             if let Some(next) = recv.stops() {
                 return next;
             }
-            if again {
-                // The protocol may have paused again.
-                continue;
-            }
             if self.is_spent(self.received, turn, context) {
                 return Next::Requeue;
             }
@@ -842,6 +838,10 @@ impl Round<'_> {
                 recv.note_piece(clock::since(began), full, context.read_buf.len());
             }
             if received.bytes == 0 {
+                if self.conn.is_paused() && recv.stage == Stage::Open {
+                    // The protocol has paused again, perhaps with input left. The end comes after it.
+                    continue;
+                }
                 recv.ending = Some(Ending::EndOfStream);
                 return Next::Rest;
             }
