@@ -96,8 +96,8 @@ impl Config {
     /// Greatest input of one connection that its protocol may leave unconsumed, which is the
     /// largest frame. A frame's header comes on top.
     ///
-    /// Memory limits count too. The input of one connection gets at most
-    /// half of [`max_buffered_bytes`](Self::max_buffered_bytes). A request to a session server must fit into
+    /// Memory limits count too. The input of one connection gets at most half of
+    /// [`max_buffered_bytes`](Self::max_buffered_bytes). A request to a session server must fit into
     /// [`max_queued_bytes_per_connection`](Self::max_queued_bytes_per_connection) and into half of
     /// [`max_queued_bytes`](Self::max_queued_bytes).
     ///

@@ -24,7 +24,7 @@ impl Round<'_> {
             // No first bytes will come, so the idle time begins.
             let now = clock::now();
             recv.heard_at = Some(now);
-            self.idle_until(recv, now).into_iter().for_each(|until| self.conn.arm(until));
+            self.arm_idle(recv, now);
         }
         let reason = self.conn.end_layers().err().map(|Close(reason)| reason);
         if recv.stage == Stage::Handshaking {
@@ -353,9 +353,16 @@ impl Round<'_> {
         }
     }
 
+    /// Sets the timer for the idle time-out.
+    pub(super) fn arm_idle(&self, recv: &mut Recv, now: Instant) {
+        if let Some(until) = self.idle_until(recv, now) {
+            self.conn.arm(until);
+        }
+    }
+
     /// Returns the time at which an accepted connection counts as idle. If it has passed, the
     /// connection is idle.
-    pub(super) fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
+    fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
         let timeout = self.conn.idle_timeout();
         let accepted = self.conn.origin == Origin::Accepted;
         if timeout.is_zero() || !accepted || recv.stage != Stage::Open {

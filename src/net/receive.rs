@@ -555,8 +555,10 @@ impl Round<'_> {
     fn renew_deadlines(&self, recv: &mut Recv) {
         let now = clock::now();
         self.renew_silence(recv, now);
-        let due = recv.silent_until.or_else(|| self.idle_until(recv, now));
-        due.into_iter().for_each(|until| self.conn.arm(until));
+        match recv.silent_until {
+            Some(until) => self.conn.arm(until),
+            None => self.arm_idle(recv, now),
+        }
         self.time_frame(recv, true);
     }
 
@@ -722,10 +724,8 @@ impl Round<'_> {
         }
         self.open(recv);
         // The first bytes may have come before, with the end of a handshake.
-        if recv.silent_until.is_none()
-            && let Some(until) = self.idle_until(recv, clock::now())
-        {
-            self.conn.arm(until);
+        if recv.silent_until.is_none() {
+            self.arm_idle(recv, clock::now());
         }
         let later = mem::take(&mut recv.later);
         if !later.is_empty() {
@@ -925,9 +925,7 @@ impl Round<'_> {
         recv.heard_at = Some(now);
         if self.end_silence(recv) {
             self.first = true;
-            if let Some(idle_until) = self.idle_until(recv, now) {
-                self.conn.arm(idle_until);
-            }
+            self.arm_idle(recv, now);
         }
         self.conn.count(Counter::BytesReceived, bytes as u64);
     }

@@ -370,7 +370,7 @@ impl Threads {
     pub(super) fn join_watchdog(&self, grace: Duration) -> Option<String> {
         let Watching { handle, ended } = lock(&self.watchdog).take()?;
         if matches!(ended.recv_timeout(grace), Err(RecvTimeoutError::Timeout)) {
-            return Some(format!("{}-watchdog", self.prefix));
+            return handle.thread().name().map(str::to_owned);
         }
         let _ = handle.join();
         None

@@ -52,7 +52,7 @@ pub(super) struct Worker {
     taken: u32,
     /// Version of the CPU plan to which this worker is bound.
     bound: usize,
-    /// Time at which an added worker next checks if it should leave.
+    /// Time at which an added worker last checked if it should leave. It was started then, at first.
     asked_at: Instant,
 }
 
