@@ -147,6 +147,13 @@ impl ToAddress for str {
         if let Ok(addr) = self.parse() {
             return Ok(vec![Address::Tcp(addr)]);
         }
+        // Without this, a wrong port or a path would be looked up as a name.
+        let host = self.rsplit_once(':').map_or("", |(host, _)| host);
+        let bracketed = host.starts_with('[') == host.ends_with(']');
+        if host.is_empty() || host == "*" || host.contains('/') || !bracketed {
+            let text = format!("{self:?} is no HOST:PORT, [IPV6]:PORT or unix:PATH");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let named = |error: io::Error| match error.raw_os_error() {
             // The caller may look at its number, for example for EMFILE.
             Some(_) => error,

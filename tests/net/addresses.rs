@@ -224,17 +224,20 @@ fn an_address_in_use_is_an_error() {
 #[test]
 fn what_is_no_address_is_an_error() {
     let runtime = Runtime::builder().config(config()).start().expect("a runtime");
-    let check = |error: &io::Error| {
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(error.to_string(), "\"nonsense\": invalid socket address");
-    };
-    match runtime.listen("nonsense", Bytes::new(echo)) {
-        Err(ListenError::Address(error)) => check(&error),
-        other => panic!("{:?}", other.map(|listener| listener.local_addr().clone())),
-    }
-    match runtime.connect("nonsense", Bytes::new(echo)) {
-        Err(ConnectError::Address(error)) => check(&error),
-        other => panic!("{other:?}"),
+    for text in ["nonsense", "8080", ":8080", "*:8080", "[::1:8080", "/tmp/socket:1"] {
+        let check = |error: &io::Error| {
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            let expected = format!("{text:?} is no HOST:PORT, [IPV6]:PORT or unix:PATH");
+            assert_eq!(error.to_string(), expected);
+        };
+        match runtime.listen(text, Bytes::new(echo)) {
+            Err(ListenError::Address(error)) => check(&error),
+            other => panic!("{:?}", other.map(|listener| listener.local_addr().clone())),
+        }
+        match runtime.connect(text, Bytes::new(echo)) {
+            Err(ConnectError::Address(error)) => check(&error),
+            other => panic!("{other:?}"),
+        }
     }
     assert_clean(&runtime.drain(LONG));
 }
