@@ -131,13 +131,25 @@
 //!
 //! `serde`: [`Config`] is read from config files and written to them, see [`guide::tuning`].
 //!
-//! `tls`: TLS for accepted and outgoing connections, with `rustls`, see
+//! `tls`: TLS for accepted and outgoing connections, with `rustls` 0.23 and the cryptography that you
+//! choose, for example `rustls = { version = "0.23", features = ["ring"] }`. See
 //! [`TlsServer`](net::TlsServer).
+//!
+//! # Logs
+//!
+//! Events go through `tracing`, with targets that begin with `epoll_group`. Of each kind at most
+//! `max_log_events` are written in a second.
+//!
+//! | level | events |
+//! |---|---|
+//! | `ERROR` | a handler panicked; a listener or an epoll has failed |
+//! | `WARN` | a handler runs longer than `handler_report_after`; a listener pauses; a connection could not be served; events were left out |
+//! | `INFO` | a session or a request was killed |
+//! | `DEBUG` | a connection has ended, with `id`, `peer` and `reason`; a thread was added, or has left |
 //!
 //! # What it does not do
 //!
-//! No async, no other system than Linux, no signals, no printing, no process exit. It writes
-//! log events through `tracing` and leaves collecting them to you.
+//! No async, no other system than Linux, no signals, no printing, no process exit.
 
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom, target_os = "linux"))))]
 #![cfg_attr(

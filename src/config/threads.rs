@@ -45,9 +45,10 @@ impl Config {
     /// Epoll groups. Each has its own epoll, task queue, timers and workers, and a connection
     /// belongs to one of them for life.
     ///
-    /// *Start only.* *Range* 0..=128. *Default* 0, automatic: the CPUs that the process may run on,
-    /// divided by [`epoll_threads_per_group`](Self::epoll_threads_per_group) and rounded up. Thus
-    /// there is about one base worker for each CPU. The number is at least
+    /// *Start only.* *Range* 0..=128. *Default* 0, automatic: the CPUs that the process may run on, or the
+    /// CPU quota of its control group if that is less, divided by
+    /// [`epoll_threads_per_group`](Self::epoll_threads_per_group) and rounded up. Thus there is about one
+    /// base worker for each CPU. The number is at least
     /// [`min_auto_epoll_groups`](Self::min_auto_epoll_groups), and
     /// [`epoll_extra_groups`](Self::epoll_extra_groups) are added to it. *Price*: more groups
     /// contend less, but share less: idle workers of one group do not serve the connections of

@@ -16,7 +16,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 pub trait Manage: Send + Sync + 'static {
     /// Name of a backend.
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
-    /// A connection to a backend.
+    /// A connection to a backend. The pool closes it by dropping it.
     type Connection: Send + 'static;
     /// Reason for which a connection cannot be made, or cannot be used any more: an error type, a
     /// text, or a box of either.

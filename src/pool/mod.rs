@@ -79,6 +79,100 @@
 //! A backend has a [`Version`]. [`Pool::fail_over`] makes the next one. Idle connections of the old
 //! version are closed, those in use when they are returned, and waiting callers go over.
 //! [`Manage::connect`] gets the version, and so connects to the stand-by.
+//!
+//! # Connections that workers serve
+//!
+//! The pool closes a connection by dropping it, but the drop of a [`net::Connection`](crate::net::Connection)
+//! ends nothing. So a pool of them has a type whose drop closes the connection:
+//!
+//! ```
+//! # #[cfg(all(feature = "server", target_os = "linux"))]
+//! # mod example {
+//! use std::error::Error;
+//! use std::net::SocketAddr;
+//! use std::sync::mpsc;
+//! use std::time::Instant;
+//!
+//! use epoll_group::Handle;
+//! use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+//! use epoll_group::pool::{Manage, Target};
+//!
+//! struct Upstream(Connection);
+//!
+//! impl Drop for Upstream {
+//!     fn drop(&mut self) {
+//!         self.0.close("no longer used");
+//!     }
+//! }
+//!
+//! struct Upstreams(Handle);
+//!
+//! impl Manage for Upstreams {
+//!     type Key = SocketAddr;
+//!     type Connection = Upstream;
+//!     type Error = Box<dyn Error + Send + Sync>;
+//!
+//!     fn connect(
+//!         &self,
+//!         target: &Target<'_, SocketAddr>,
+//!         deadline: Instant,
+//!     ) -> Result<Upstream, Self::Error> {
+//!         let (tell, told) = mpsc::channel();
+//!         let conn = Upstream(self.0.connect(target.key(), Answers(tell))?);
+//!         told.recv_timeout(deadline.saturating_duration_since(Instant::now()))??;
+//!         Ok(conn)
+//!     }
+//!
+//!     fn has_broken(&self, _: &Target<'_, SocketAddr>, conn: &mut Upstream) -> bool {
+//!         conn.0.is_closed()
+//!     }
+//! }
+//!
+//! /// Tells `connect` its outcome, and gives answers to the user of the connection.
+//! struct Answers(mpsc::Sender<Result<(), String>>);
+//!
+//! impl Protocol for Answers {
+//!     type State = ();
+//!
+//!     fn opened(&self, _: &Connection) -> Result<(), Close> {
+//!         let _ = self.0.send(Ok(()));
+//!         Ok(())
+//!     }
+//!
+//!     fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
+//!         let _ = self.0.send(Err(reason.to_string()));
+//!     }
+//!
+//!     fn received(&self, _: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+//!         // The user has left an extension of the connection, which says where the answer goes.
+//!         input.take_all();
+//!         Ok(())
+//!     }
+//! }
+//! # pub fn main() {
+//! #     use epoll_group::{Runtime, pool::Pool};
+//! #     let runtime = Runtime::builder().start().unwrap();
+//! #     struct Silent;
+//! #     impl Protocol for Silent {
+//! #         type State = ();
+//! #         fn opened(&self, _: &Connection) -> Result<(), Close> { Ok(()) }
+//! #         fn received(&self, _: &Connection, _: &mut (), _: &mut Input<'_>) -> Result<(), Close> { Ok(()) }
+//! #     }
+//! #     let listener = runtime.listen("127.0.0.1:0", Silent).unwrap();
+//! #     let at = listener.local_addr().to_string().parse().unwrap();
+//! #     let pool = Pool::builder(Upstreams(runtime.handle())).build().unwrap();
+//! #     let conn = pool.get(&at).unwrap();
+//! #     assert!(!conn.0.is_closed());
+//! #     let handle = conn.0.clone();
+//! #     drop((conn, pool));
+//! #     assert!(handle.is_closed());
+//! # }
+//! # }
+//! # #[cfg(all(feature = "server", target_os = "linux"))]
+//! # fn main() { example::main() }
+//! # #[cfg(not(all(feature = "server", target_os = "linux")))]
+//! # fn main() {}
+//! ```
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;

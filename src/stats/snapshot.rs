@@ -35,7 +35,7 @@ macro_rules! snapshot {
     ($($name:ident: $type:ty, $help:literal;)+) => {
         /// Counters and gauges of a runtime at the time when it was taken.
         ///
-        /// *Shape*: a plain value of about 1 100 bytes, without locks or references, and another 57
+        /// *Shape*: a plain value of about 1 100 bytes, without locks or references, and another 95
         /// KiB on the heap if histograms have ever been on. Counters rise for the life of the
         /// runtime; [`since`](Self::since) subtracts two snapshots for a rate. The public fields
         /// are gauges: they go up and down. Over all groups they are sums, unless their

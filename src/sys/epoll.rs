@@ -76,7 +76,7 @@ impl Epoll {
         let capacity = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
         let timeout = limit.map_or(-1, |limit| {
             // The limit is rounded up: a limit of less than a millisecond would not wait at all.
-            let millis = limit.as_micros().div_ceil(1000);
+            let millis = limit.as_nanos().div_ceil(1_000_000);
             libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX)
         });
         let mut wait = || {
