@@ -190,15 +190,14 @@ fn no_event_or_byte_reaches_a_newer_connection(kind: Kind) {
             })
             .collect();
         clients.into_iter().for_each(|client| client.join().expect("no fault at a client"));
+        // The last ones may wait to be accepted.
+        eventually(LONG, || protocol.opened.load(Ordering::Relaxed) == CONNECTIONS);
         server.wait_until_empty();
         drop(end);
     });
     let faults = protocol.faults.lock().expect("unpoisoned").clone();
     assert!(faults.is_empty(), "{kind:?}, seed {seed}: {faults:?}");
-    let opened = protocol.opened.load(Ordering::Relaxed);
-    eventually(LONG, || protocol.closed.load(Ordering::Relaxed) == opened);
-    let stats = server.stats();
-    assert_eq!(opened, CONNECTIONS, "seed {seed}:\n{stats}");
+    eventually(LONG, || protocol.closed.load(Ordering::Relaxed) == CONNECTIONS);
     eventually(LONG, || {
         let stats = server.stats();
         stats.slots_allocated - stats.slots_free <= 2 && stats.buffered_bytes == 0
