@@ -20,6 +20,7 @@ use std::time::Duration;
 use epoll_group::Handle;
 use epoll_group::stats::Counter;
 use lab::signals::EndSignals;
+use socket2::SockRef;
 
 use proxy::HIGH;
 
@@ -78,6 +79,7 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
         }
         clients.into_iter().try_for_each(|client| Ok(client.join().map_err(|_| "a panic")??))
     })?;
+    pass_on_a_reset(&at, &origin)?;
     let report = proxy.drain(Duration::from_secs(5));
     let stats = handle.stats();
     writeln!(out, "{:>12} bytes each way, of {CLIENTS} clients, unchanged", CLIENTS * BYTES)?;
@@ -87,6 +89,7 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
     writeln!(out, "{most:>12} bytes in backlogs at most")?;
     // In each direction: a full backlog, and what one run of `received` adds.
     let limit = 2 * CLIENTS * (HIGH + BUDGET);
+    writeln!(out, "{:>12} of a client in the middle of its stream, passed on", "1 reset")?;
     if report.cut > 0 || most > limit as u64 || stats.get(Counter::ReadsPaused) == 0 {
         return Err(format!("{report:?}, no pause, or {most} bytes exceed {limit}").into());
     }
@@ -98,6 +101,21 @@ fn echo(socket: io::Result<TcpStream>) -> io::Result<()> {
     let mut socket = socket?;
     io::copy(&mut socket.try_clone()?, &mut socket)?;
     socket.shutdown(Shutdown::Write)
+}
+
+/// Resets a client's connection in the middle of its stream. The server behind must not take the part
+/// that it got for the whole.
+fn pass_on_a_reset(at: &str, origin: &TcpListener) -> Result<(), Box<dyn Error>> {
+    let mut client = TcpStream::connect(at)?;
+    client.write_all(b"half a mess")?;
+    let (mut behind, _) = origin.accept()?;
+    behind.read_exact(&mut [0; 11])?;
+    SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
+    drop(client);
+    match behind.read(&mut [0]) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        other => Err(format!("the server behind got {other:?} instead of a reset").into()),
+    }
 }
 
 /// Client: sends, half-closes, and checks that the same bytes and the end of the stream come back.

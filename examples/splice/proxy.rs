@@ -7,7 +7,7 @@ use std::thread;
 
 use epoll_group::net::{
     Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Input, ListenError,
-    ListenOptions, Listener, Protocol, Sent,
+    ListenOptions, Listener, Protocol,
 };
 use epoll_group::{Config, Handle, Runtime};
 
@@ -16,12 +16,21 @@ pub(super) const HIGH: usize = 256 << 10;
 
 /// Passes what one side sends to the other side.
 fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
-    if let Sent::Queued(bytes) = to.send(input.take_all())
-        && bytes > HIGH
-    {
+    to.send(input.take_all());
+    if to.is_backlogged() {
         from.pause_reads();
         // The call of `drained` follows the pause, even if the backlog is low by now.
         to.notify_when_drained();
+    }
+}
+
+/// Ends one side after the other has ended. If that has broken, a reset says that bytes are missing.
+fn pass_end(to: &Connection, reason: &CloseReason) {
+    match reason {
+        CloseReason::ByPeer | CloseReason::ByHandler(_) | CloseReason::Draining => {
+            to.close(reason.to_string());
+        }
+        _ => to.abort(reason.to_string()),
     }
 }
 
@@ -73,7 +82,7 @@ impl Protocol for Front {
 
     fn closed(&self, conn: &Connection, server: Connection, reason: &CloseReason) {
         drop(conn.extension().map(lock).and_then(|mut behind| behind.take()));
-        server.close(reason.to_string());
+        pass_end(&server, reason);
     }
 }
 
@@ -90,7 +99,7 @@ impl Protocol for Back {
     }
 
     fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
-        self.client.close(reason.to_string());
+        self.client.abort(reason.to_string());
     }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
@@ -108,7 +117,7 @@ impl Protocol for Back {
     }
 
     fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
-        self.client.close(reason.to_string());
+        pass_end(&self.client, reason);
     }
 }
 

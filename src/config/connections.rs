@@ -34,8 +34,8 @@ impl Config {
 
     /// Send buffer of the kernel for each connection, TCP or Unix (`SO_SNDBUF`).
     ///
-    /// *Live*, for new connections. *Unit* bytes. *Range* 0, or 2048..=2097152. *Default* 0: the
-    /// kernel sizes it as needed. *Price*: kernel memory for each peer that does not read; a fixed
+    /// *Live*, for new connections; a change to 0 for new TCP listeners. *Unit* bytes. *Range* 0, or
+    /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that does not read; a fixed
     /// size also ends the kernel's own tuning.
     #[must_use]
     pub const fn tcp_send_buf(mut self, bytes: usize) -> Self {
@@ -43,10 +43,11 @@ impl Config {
         self
     }
 
-    /// Receive buffer of the kernel for each connection, TCP or Unix (`SO_RCVBUF`).
+    /// Receive buffer of the kernel for each TCP connection (`SO_RCVBUF`). Unix sockets have none: a
+    /// peer's bytes count against its own send buffer.
     ///
-    /// *Live*, for new connections. *Unit* bytes. *Range* 0, or 2048..=2097152. *Default* 0: the
-    /// kernel sizes it as needed. *Price*: kernel memory for each peer that sends faster than the
+    /// *Live*, for new connections; a change to 0 for new listeners. *Unit* bytes. *Range* 0, or
+    /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that sends faster than the
     /// server answers; a fixed size also ends the kernel's own tuning.
     #[must_use]
     pub const fn tcp_recv_buf(mut self, bytes: usize) -> Self {
@@ -230,9 +231,10 @@ impl Config {
     }
 
     /// Time in which an accepted connection must send its first bytes. Then it is closed. If it has
-    /// layers, the time begins once more when they are ready.
+    /// layers, the time begins once more when they are ready. 0 switches it off, for protocols whose
+    /// clients may only listen. Then `idle_timeout` begins when the connection is opened.
     ///
-    /// *Live*, for new connections. *Range* 1 ms..=3600 s. *Default* 10 s. *Price*: silent
+    /// *Live*, for new connections. *Range* 0 s..=3600 s. *Default* 10 s. *Price*: silent
     /// connections count against [`max_silent_connections`](Self::max_silent_connections) for
     /// longer.
     #[must_use]
@@ -266,8 +268,8 @@ impl Config {
     /// Time for which an accepted connection may receive and send no bytes, with no request in
     /// progress. Then it is closed; if bytes were sent last, after at most twice this time.
     ///
-    /// It begins with the first received bytes; before, `first_bytes_timeout` counts, also if bytes were
-    /// sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it, whichever
+    /// It begins with the first received bytes; before, `first_bytes_timeout` counts if it is not 0, also
+    /// if bytes were sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it, whichever
     /// comes first.
     ///
     /// *Live*; an open connection follows at its next deadline, at the latest when the old time has

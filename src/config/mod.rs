@@ -121,7 +121,7 @@ tunables! {
         max_connections: usize = 65_536, 1..=1 << 24, Count, live;
         max_silent_connections: usize = 16_384, 1..=1 << 24, Count, live;
         first_bytes_timeout: Duration = 10 * SECOND,
-            MILLISECOND..=3600 * SECOND, Milliseconds, live;
+            Duration::ZERO..=3600 * SECOND, Milliseconds, live;
         handshake_timeout: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
         max_handshakes: usize = 4096, 1..=1 << 24, Count, live;

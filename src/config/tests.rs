@@ -101,7 +101,7 @@ ranges! {
     accept_budget 1_usize, 4096, 1, "1..=4096";
     max_connections 1_usize, 16_777_216, 1, "1..=16777216";
     max_silent_connections 1_usize, 16_777_216, 1, "1..=16777216";
-    first_bytes_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
+    first_bytes_timeout ZERO, 3600 * SECOND, STEP, "0ns..=3600s";
     handshake_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
     max_handshakes 1_usize, 16_777_216, 1, "1..=16777216";
     idle_timeout ZERO, 604_800 * SECOND, STEP, "0ns..=604800s";

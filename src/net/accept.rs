@@ -36,6 +36,7 @@ use super::conn::Conn;
 use super::connection::Connection;
 use super::handler::Erased;
 use super::receive::Recv;
+use crate::config::Config;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
@@ -43,7 +44,7 @@ use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::eventfd::reserve_descriptor;
-use crate::sys::socket;
+use crate::sys::socket::{self, Family, Tuning};
 
 /// One socket of a listener.
 #[derive(Debug)]
@@ -76,11 +77,13 @@ pub(super) struct Shared {
     file: Option<(PathBuf, (u64, u64))>,
     /// Set when a successor has the sockets. Their backlogs and the file are left to it.
     passed_on: AtomicBool,
+    /// Options that accepted TCP sockets inherit.
+    tuning: Tuning,
 }
 
 impl Shared {
     /// For sockets that were just bound, to this path if they are of a file.
-    pub(super) fn new(path: Option<PathBuf>) -> Self {
+    pub(super) fn new(path: Option<PathBuf>, tuning: Tuning) -> Self {
         let file = path.and_then(|path| match identity(&path) {
             Ok(file) => Some((path, file)),
             Err(error) => {
@@ -88,7 +91,7 @@ impl Shared {
                 None
             }
         });
-        Self { file, passed_on: AtomicBool::new(false) }
+        Self { file, passed_on: AtomicBool::new(false), tuning }
     }
 
     pub(super) fn pass_on(&self) {
@@ -378,6 +381,12 @@ impl Acceptor {
     }
 
     fn admit(&self, socket: OwnedFd, peer: Address) {
+        let (family, inherited) = match peer {
+            Address::Tcp(_) => (Family::Tcp, self.shared.tuning),
+            Address::Unix(_) => (Family::Unix, Tuning::default()),
+        };
+        // With the options that it has, the connection works as well.
+        let _ = tuning(self.group.config()).apply(socket.as_fd(), inherited, family);
         let group = self.deal.as_ref().map_or(&self.group, Handle::next_group);
         let _ = admit(group, socket, peer, &self.protocol, self.class);
     }
@@ -447,6 +456,16 @@ impl Acceptor {
     }
 }
 
+/// Returns the options that the configuration sets for sockets.
+pub(super) fn tuning(config: &Config) -> Tuning {
+    Tuning {
+        keep_alive: config.tcp_keep_alive,
+        send_buf: config.tcp_send_buf,
+        recv_buf: config.tcp_recv_buf,
+        notsent_lowat: config.tcp_notsent_lowat_bytes,
+    }
+}
+
 /// Reason why an accepted connection is not served.
 pub(super) enum Refused {
     /// A limit is reached. The refusal is counted there.
@@ -481,11 +500,11 @@ pub(super) fn serve(
         let counter = Counter::ConnectionsRefusedLimit;
         admissions.admit(&peer).map_err(|limit| Refused::Limit { counter, limit })?;
     }
-    let first_bytes_timeout = options.first_bytes_timeout.unwrap_or(config.first_bytes_timeout);
     let handshake_timeout = options.handshake_timeout.unwrap_or(config.handshake_timeout);
     let now = clock::now();
     let handshake_until = layered.then(|| now + handshake_timeout);
-    let recv = Recv::accepted(now + first_bytes_timeout, handshake_until);
+    let silent_until = now + options.time_for_first_bytes(config);
+    let recv = Recv::accepted(silent_until, handshake_until);
     let connection =
         Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv)
             .map_err(Refused::Watch)?;
@@ -556,7 +575,6 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
     use super::*;
-    use crate::config::Config;
     use crate::net::Deaf;
     use crate::net::handler::Typed;
     use crate::net::options::ConnOptions;

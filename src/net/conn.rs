@@ -235,8 +235,7 @@ impl Conn {
     }
 
     pub(super) fn first_bytes_timeout(&self) -> Duration {
-        let own = self.protocol().options().first_bytes_timeout;
-        own.unwrap_or_else(|| self.group.config().first_bytes_timeout)
+        self.protocol().options().time_for_first_bytes(self.group.config())
     }
 
     pub(super) fn handshake_timeout(&self) -> Duration {

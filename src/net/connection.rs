@@ -29,6 +29,9 @@ use crate::sys::socket;
 /// A handle also keeps the [`Protocol`](super::Protocol) of its connection. If a protocol stores a
 /// handle of its own connection, both live until the protocol drops the handle, for example in
 /// `closed`. A handle in the state of a connection is dropped with the state.
+///
+/// No method calls the protocol on the calling thread. So all may be called under a lock that the protocol
+/// takes too. The drop of a handle ends nothing.
 #[derive(Clone)]
 pub struct Connection(pub(super) Arc<Conn>);
 
@@ -173,6 +176,15 @@ impl Connection {
         self.0.begin_close(reason.into().0, CLOSE);
     }
 
+    /// Resets the connection, from any thread, without waiting. Bytes that wait to be sent are dropped.
+    ///
+    /// A proxy passes on a broken connection by it. After a [`close`](Self::close), the peer would take
+    /// the part that it got for the whole stream. Unix sockets have no reset: the peer sees the end of the
+    /// stream.
+    pub fn abort(&self, reason: impl Into<Close>) {
+        self.0.abort(reason.into().0);
+    }
+
     /// Returns the class of the connection: how urgent its work is.
     #[must_use]
     pub fn class(&self) -> Class {
@@ -190,6 +202,13 @@ impl Connection {
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.0.pending.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if more than `write_high_watermark_bytes` of sent bytes wait. Then the sender should
+    /// stop its source and call [`notify_when_drained`](Self::notify_when_drained).
+    #[must_use]
+    pub fn is_backlogged(&self) -> bool {
+        self.pending_bytes() > self.0.group.config().write_high_watermark_bytes
     }
 
     /// Returns true if the connection has ended or is about to. Then no more bytes can be sent. A
@@ -261,9 +280,8 @@ impl Connection {
     /// watermark. A worker calls it, at once if the backlog is low already. It may be called more than
     /// once. If the connection ends first, it is only called beside a callback that still runs.
     ///
-    /// A sender that sees too many [`pending_bytes`](Self::pending_bytes) stops its source, calls this,
-    /// and goes on in `drained`. Too many are more than `write_low_watermark_bytes`: with less, `drained`
-    /// comes at once.
+    /// A sender that finds the connection [backlogged](Self::is_backlogged) stops its source, calls this,
+    /// and goes on in `drained`.
     pub fn notify_when_drained(&self) {
         self.0.resume_when_low();
     }

@@ -393,7 +393,8 @@ impl Round<'_> {
         self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
         recv.buf.release();
         let (group, id) = (&self.conn.group, self.connection.id());
-        log_some!(group, Closed, DEBUG, debug, %id, %reason, "connection closed");
+        let peer = self.conn.client_addr();
+        log_some!(group, Closed, DEBUG, debug, %id, %peer, %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             let closed = || handler.closed(self.connection, &reason);
             guard(group, "closed", || group.timed(stats::Stage::Fin, closed));

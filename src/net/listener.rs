@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use super::Protocol;
-use super::accept::{Acceptor, Part, Refused, Shared, remove_stale, serve};
+use super::accept::{Acceptor, Part, Refused, Shared, remove_stale, serve, tuning};
 use super::address::{Address, Listen, ToAddress, ToListen};
 use super::admissions::{Admissions, ListenerStats};
 use super::conn::Conn;
@@ -160,11 +160,12 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
-        let (sockets, file) = open_sockets(self, at, &options)?;
+        let socket_options = socket_options(self, options.prepare.clone());
+        let (sockets, file) = open_sockets(self, at, &options, &socket_options)?;
         let admissions = Arc::new(Admissions::new(&options));
         let conn = ConnOptions { admissions: Some(Arc::clone(&admissions)), ..options.conn };
         let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, conn));
-        let shared = Arc::new(Shared::new(file));
+        let shared = Arc::new(Shared::new(file, socket_options.tuning));
         let local = sockets.first().map(|socket| socket::local_addr(socket.as_fd()));
         let local = local.unwrap_or_else(|| Err(io::Error::other("the list of sockets is empty")));
         let local = Address::from_raw(&local.map_err(ListenError::Watch)?);
@@ -187,8 +188,11 @@ impl Handle {
     }
 
     /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once.
-    /// [`Protocol::opened`] is called when the connection is established. Bytes sent before that
-    /// wait. If a name has several addresses, they are tried one after the other; each has an equal share
+    /// [`Protocol::opened`] is called when the connection is established. Bytes sent before that wait.
+    /// Calls of the protocol may begin before this returns. So `protocol` has all that they need; each
+    /// connection may have a value of its own.
+    ///
+    /// If a name has several addresses, they are tried one after the other; each has an equal share
     /// of the time that is left. If the last one fails, only [`Protocol::connect_failed`] is called. The
     /// kernel limits the time (about two minutes for a host that does not answer); `close` gives up
     /// earlier. If the backlog of a Unix socket is full, the connection fails at once.
@@ -342,14 +346,7 @@ impl Runtime {
 }
 
 fn socket_options(handle: &Handle, prepare: Option<Prepare>) -> Options {
-    let config = handle.settings();
-    Options {
-        keep_alive: config.tcp_keep_alive,
-        send_buf: config.tcp_send_buf,
-        recv_buf: config.tcp_recv_buf,
-        notsent_lowat: config.tcp_notsent_lowat_bytes,
-        prepare,
-    }
+    Options { tuning: tuning(handle.settings()), prepare }
 }
 
 /// Opens the sockets. Returns them with the file to remove when the last of them is closed.
@@ -357,8 +354,8 @@ fn open_sockets(
     handle: &Handle,
     at: Listen,
     options: &ListenOptions,
+    socket_options: &Options,
 ) -> Result<(Vec<OwnedFd>, Option<PathBuf>), ListenError> {
-    let socket_options = &socket_options(handle, options.prepare.clone());
     let backlog = match handle.settings().tcp_listen_queue {
         // The kernel lowers it to its own limit.
         0 => i32::MAX,

@@ -23,6 +23,7 @@
 //!   and the connection is read on until the peer has finished too.
 //! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
 //!   `closed` gets [`CloseReason::Reset`].
+//! * **Reset by us.** [`Connection::abort`] passes on the break of another connection.
 //! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the
 //!   peer's bytes is read and dropped for a while. Otherwise unread input would turn the close into
 //!   a reset, and the peer could lose the last reply.
@@ -34,6 +35,25 @@
 //!   `Finishing`.
 //!
 //! This module knows bytes, never messages.
+//!
+//! # Bytes from one connection to another
+//!
+//! ```
+//! use epoll_group::net::{Connection, Input};
+//!
+//! /// Passes bytes on. If the receiver does not read, the sender is no longer read.
+//! fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
+//!     to.send(input.take_all());
+//!     if to.is_backlogged() {
+//!         from.pause_reads();
+//!         // The call of `drained` follows the pause, even if the backlog is low by now.
+//!         to.notify_when_drained();
+//!     }
+//! }
+//! ```
+//!
+//! Both protocols call `pass` in `received`, and `resume_reads` of the other connection in `drained`. Both
+//! connections have [`FullBacklog::Notify`]: with `PauseReads`, two full backlogs may wait for each other.
 
 mod accept;
 mod address;

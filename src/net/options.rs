@@ -64,7 +64,18 @@ impl ConnOptions {
         }
         config.validate()
     }
+
+    /// Returns the time for the first bytes, or [`NEVER`].
+    pub(super) fn time_for_first_bytes(&self, config: &Config) -> Duration {
+        match self.first_bytes_timeout.unwrap_or(config.first_bytes_timeout) {
+            Duration::ZERO => NEVER,
+            limit => limit,
+        }
+    }
 }
+
+/// Longer than any connection lives, and short enough to be added to an `Instant`: a hundred years.
+pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Options of one listener and its connections, for [`listen_with`](crate::Handle::listen_with). An
 /// option that is not set has the value in the [`Config`]. A time-out has the range of the tunable
@@ -122,7 +133,7 @@ impl ListenOptions {
         self
     }
 
-    /// Sets the time within which a peer must send its first bytes.
+    /// Sets the time within which a peer must send its first bytes. Zero switches it off.
     #[must_use]
     pub const fn first_bytes_timeout(mut self, limit: Duration) -> Self {
         self.conn.first_bytes_timeout = Some(limit);
@@ -137,8 +148,9 @@ impl ListenOptions {
     }
 
     /// Sets the time after which a connection is closed if nothing is received or sent and nothing is
-    /// in progress, as in [`Config::idle_timeout`](crate::Config::idle_timeout). Zero switches it off.
-    /// [`Connection::set_idle_timeout`] changes it later.
+    /// in progress, as in [`Config::idle_timeout`](crate::Config::idle_timeout). It begins with the first
+    /// received bytes; before, [`first_bytes_timeout`](Self::first_bytes_timeout) counts. Zero switches
+    /// it off. [`Connection::set_idle_timeout`] changes it later.
     ///
     /// [`Connection::set_idle_timeout`]: super::Connection::set_idle_timeout
     #[must_use]
@@ -175,8 +187,8 @@ impl ListenOptions {
     /// The address in the header is the [`client_addr`](super::Connection::client_addr) of the connection,
     /// for which [`max_connections_per_address`](Self::max_connections_per_address) counts. The header
     /// itself is an [extension](super::Connection::extension). It must arrive within
-    /// [`handshake_timeout`](Self::handshake_timeout). If there are further [layers](Self::layer), such as
-    /// TLS, call this first.
+    /// [`handshake_timeout`](Self::handshake_timeout). Further fields of version 2 (TLV) are skipped. If
+    /// there are further [layers](Self::layer), such as TLS, call this first.
     #[must_use]
     pub fn proxy_protocol(mut self, trusted: impl IntoIterator<Item = Network>) -> Self {
         self.by_client = true;
@@ -204,8 +216,8 @@ impl ListenOptions {
     }
 
     /// Calls this for each listening socket before it is bound, to set options for which there is no
-    /// setter, such as `IP_TRANSPARENT` or `SO_MARK`. Accepted sockets inherit most of them. For a
-    /// ready listener it is called when it is taken over.
+    /// setter, such as `IP_TRANSPARENT` or `SO_MARK`. Accepted TCP sockets inherit most of them, Unix sockets
+    /// none. For a ready listener it is called when it is taken over.
     #[must_use]
     pub fn prepare_socket<F>(mut self, code: F) -> Self
     where

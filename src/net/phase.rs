@@ -8,6 +8,7 @@ use crate::sync::mutant::mutant;
 use crate::sync::runner::Marks;
 use crate::sync::shim::atomic::Ordering;
 use crate::sync::shim::lock;
+use crate::sys::socket;
 
 /// Part of a connection's state that all threads may read. The receiving side owns the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +97,18 @@ impl Conn {
     /// callback may wait for that.
     pub(super) fn break_off(self: &Arc<Self>, reason: CloseReason) {
         self.note_close(reason);
+        self.notify_recv_and_callback(ABORT);
+    }
+
+    /// Resets the connection, and asks the receiving side to end it at once.
+    pub(super) fn abort(self: &Arc<Self>, reason: CloseReason) {
+        // The reset of an attempt to connect would look like an answer of the server.
+        let opened = self.phase() != Phase::Opening;
+        self.note_close(reason);
+        if opened {
+            // A Unix socket has no reset. Its peer sees the end of the stream.
+            let _ = socket::reset(self.fd());
+        }
         self.notify_recv_and_callback(ABORT);
     }
 

@@ -13,6 +13,23 @@ use crate::sys::socket::{self, Family, Received};
 ///
 /// A protocol takes the bytes that it can use. Bytes that it leaves come again, in front of the
 /// next bytes that arrive.
+///
+/// ```
+/// # use epoll_group::net::{Close, Connection, Input};
+/// const LONGEST_LINE: usize = 8192;
+///
+/// fn received(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
+///     while let Some(end) = input.bytes().iter().position(|&byte| byte == b'\n') {
+///         let line = input.take(end + 1);
+///         conn.send(line);
+///     }
+///     // Otherwise a line may have `max_allowed_packet` bytes, and each arrival searches all of them.
+///     if input.len() > LONGEST_LINE {
+///         return Err(Close::new("a line has more than 8192 bytes"));
+///     }
+///     Ok(())
+/// }
+/// ```
 pub struct Input<'a> {
     /// Bytes that had arrived before the call.
     bytes: &'a [u8],

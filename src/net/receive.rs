@@ -15,7 +15,7 @@ use super::conn::{
 use super::connection::Connection;
 use super::handler::Handler;
 use super::layers::Pass;
-use super::options::FullBacklog;
+use super::options::{FullBacklog, NEVER};
 use super::phase::Phase;
 use super::read_buf::{Input, Outcome, ReadBuf};
 use super::read_more::Reader;
@@ -757,6 +757,11 @@ impl Round<'_> {
                 recv.handler = Some(handler);
                 // Release: pairs with the Acquire in `TellDrained`, so its call follows `opened`.
                 self.conn.has_opened.store(true, Ordering::Release);
+                if self.conn.first_bytes_timeout() == NEVER {
+                    let now = clock::now();
+                    recv.heard_at = Some(now);
+                    self.arm_idle(recv, now);
+                }
             }
             Some(Err(close)) => self.start_closing(recv, close.0),
             None => self.finish(recv, Some(CloseReason::Panic)),

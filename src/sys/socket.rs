@@ -31,9 +31,9 @@ impl fmt::Debug for Prepare {
     }
 }
 
-/// Options that accepted sockets inherit from the listener, and that outgoing sockets get.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
+/// Options of sockets from the configuration. Accepted TCP sockets inherit them from the listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tuning {
     pub(crate) keep_alive: Duration,
     /// `SO_SNDBUF`, 0 leaves the kernel's choice.
     pub(crate) send_buf: usize,
@@ -41,25 +41,43 @@ pub(crate) struct Options {
     pub(crate) recv_buf: usize,
     /// `TCP_NOTSENT_LOWAT`, 0 leaves the kernel's choice.
     pub(crate) notsent_lowat: u32,
-    /// Called after the options above are set.
+}
+
+impl Tuning {
+    /// Sets the options that differ from `before`, those of the socket. A size that was set once cannot
+    /// be left to the kernel again.
+    pub(crate) fn apply(self, fd: BorrowedFd<'_>, before: Self, family: Family) -> io::Result<()> {
+        let (socket, tcp) = (SockRef::from(&fd), family == Family::Tcp);
+        if self.send_buf != before.send_buf && self.send_buf != 0 {
+            socket.set_send_buffer_size(self.send_buf)?;
+        }
+        if self.recv_buf != before.recv_buf && self.recv_buf != 0 {
+            socket.set_recv_buffer_size(self.recv_buf)?;
+        }
+        if tcp && self.keep_alive != before.keep_alive {
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(self.keep_alive))?;
+        }
+        if tcp && self.notsent_lowat != before.notsent_lowat {
+            socket.set_tcp_notsent_lowat(self.notsent_lowat)?;
+        }
+        Ok(())
+    }
+}
+
+/// Options of a listener, or of an outgoing socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) tuning: Tuning,
+    /// Called after the options of `tuning` are set.
     pub(crate) prepare: Option<Prepare>,
 }
 
 impl Options {
-    fn apply(&self, socket: &Socket, tcp: bool) -> io::Result<()> {
-        if self.send_buf != 0 {
-            socket.set_send_buffer_size(self.send_buf)?;
-        }
-        if self.recv_buf != 0 {
-            socket.set_recv_buffer_size(self.recv_buf)?;
-        }
-        if tcp {
+    fn apply(&self, socket: &Socket, family: Family) -> io::Result<()> {
+        if family == Family::Tcp {
             socket.set_tcp_nodelay(true)?;
-            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(self.keep_alive))?;
-            if self.notsent_lowat != 0 {
-                socket.set_tcp_notsent_lowat(self.notsent_lowat)?;
-            }
         }
+        self.tuning.apply(socket.as_fd(), Tuning::default(), family)?;
         self.prepare.as_ref().map_or(Ok(()), |prepare| (prepare.0)(socket.as_fd()))
     }
 }
@@ -77,7 +95,7 @@ pub(crate) fn listen_tcp(
 ) -> io::Result<Vec<OwnedFd>> {
     let first = tcp_socket(addr)?;
     first.set_reuse_address(true)?;
-    options.apply(&first, true)?;
+    options.apply(&first, Family::Tcp)?;
     if shared {
         first.set_reuse_port(true)?;
     }
@@ -91,7 +109,7 @@ pub(crate) fn listen_tcp(
         let socket = tcp_socket(addr)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
-        options.apply(&socket, true)?;
+        options.apply(&socket, Family::Tcp)?;
         socket.bind(&bound)?;
         sockets.push(socket);
     }
@@ -108,7 +126,7 @@ pub(crate) fn listen_unix(
     options: &Options,
 ) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    options.apply(&socket, false)?;
+    options.apply(&socket, Family::Unix)?;
     socket.bind(address)?;
     if let Err(error) = socket.listen(backlog) {
         // The error of `listen` matters more than that of a failed removal.
@@ -126,8 +144,7 @@ pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Resul
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
     }
     socket.set_nonblocking(true)?;
-    let tcp = socket.local_addr()?.as_socket().is_some();
-    options.apply(&socket, tcp)
+    options.apply(&socket, Family::of(&socket.local_addr()?))
 }
 
 fn check_stream(socket: &Socket) -> io::Result<()> {
@@ -143,7 +160,7 @@ pub(crate) fn adopt_stream(fd: BorrowedFd<'_>, options: &Options) -> io::Result<
     check_stream(&socket)?;
     let peer = socket.peer_addr()?;
     socket.set_nonblocking(true)?;
-    options.apply(&socket, peer.as_socket().is_some())?;
+    options.apply(&socket, Family::of(&peer))?;
     Ok(peer)
 }
 
@@ -167,10 +184,10 @@ pub(crate) fn connect(
     from: Option<SocketAddr>,
     options: &Options,
 ) -> io::Result<OwnedFd> {
-    let tcp = to.as_socket().is_some();
-    let protocol = tcp.then_some(Protocol::TCP);
+    let family = Family::of(to);
+    let protocol = (family == Family::Tcp).then_some(Protocol::TCP);
     let socket = Socket::new(to.domain(), Type::STREAM.nonblocking(), protocol)?;
-    options.apply(&socket, tcp)?;
+    options.apply(&socket, family)?;
     if let Some(from) = from {
         if from.port() != 0 {
             // The socket of an earlier attempt may still have the port.
@@ -218,6 +235,12 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SockAddr)
 pub(crate) enum Family {
     Tcp,
     Unix,
+}
+
+impl Family {
+    fn of(address: &SockAddr) -> Self {
+        if address.as_socket().is_some() { Self::Tcp } else { Self::Unix }
+    }
 }
 
 /// Result of one receive.
@@ -310,6 +333,16 @@ pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Ends both directions; the descriptor stays open.
 pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) -> io::Result<()> {
     SockRef::from(&fd).shutdown(std::net::Shutdown::Both)
+}
+
+/// Resets a TCP connection, or ends an attempt to connect. Other sockets return an error.
+pub(crate) fn reset(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // An address without a family dissolves the connection.
+    let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
+    let len = size_of_val(&nowhere) as libc::socklen_t;
+    // SAFETY: `nowhere` is live for the call, and `len` is its size.
+    check(unsafe { libc::connect(fd.as_raw_fd(), &raw const nowhere, len) })?;
+    Ok(())
 }
 
 /// Takes the pending error of the socket, if any.

@@ -129,6 +129,34 @@ fn a_long_reply_before_our_close_arrives_whole_though_input_is_unread() {
     }
 }
 
+/// The bytes that wait are dropped, also those before a `close`.
+#[test]
+fn an_abort_resets_the_connection() {
+    const REPLY: usize = 8 << 20;
+    for kind in BOTH {
+        let (protocol, ends) = Bytes::with_ends(|conn: &Connection, input: &mut Input<'_>| {
+            conn.send(vec![0; REPLY]);
+            if input.take_all() == b"close" {
+                conn.close("closed");
+            }
+            conn.abort("aborted");
+            assert!(conn.is_closed() && conn.send(b"late") == Sent::Closed);
+            Ok(())
+        });
+        let server = Server::start(kind, config(), protocol);
+        for (round, (question, reason)) in
+            [(&b"abort"[..], "aborted"), (b"close", "closed")].repeat(10).into_iter().enumerate()
+        {
+            let mut peer = server.peer();
+            peer.send(question);
+            assert_eq!(ends.wait_for(round + 1)[round], reason, "{kind:?}");
+            let (bytes, end) = peer.receive_all();
+            let expected = if kind == Kind::Tcp { End::Reset } else { End::Finished };
+            assert!(bytes.len() < REPLY && end == expected, "{kind:?}: {end:?}");
+        }
+    }
+}
+
 #[test]
 fn a_held_request_is_answered_after_the_half_close() {
     for kind in BOTH {

@@ -81,6 +81,19 @@ fn who_sends_nothing_is_closed_after_first_bytes_timeout() {
 }
 
 #[test]
+fn without_a_time_for_first_bytes_the_idle_time_begins_at_once() {
+    for kind in BOTH {
+        let (protocol, ends) = Bytes::with_ends(echo);
+        let config = config().first_bytes_timeout(Duration::ZERO);
+        let server = Server::start(kind, config.idle_timeout(Duration::from_millis(100)), protocol);
+        assert!(server.peer().receive_to_finish().is_empty());
+        let expected = "idle for idle_timeout 100ms";
+        assert_eq!(ends.wait_for(1), [expected], "{kind:?}");
+        eventually(LONG, || server.stats().silent_connections == 0);
+    }
+}
+
+#[test]
 fn who_is_idle_is_closed_after_idle_timeout() {
     for kind in BOTH {
         let held = Arc::new(Mutex::new(None));

@@ -5,10 +5,11 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use epoll_group::Config;
-use epoll_group::net::Address;
+use epoll_group::net::{Address, Connection, Input};
 use socket2::SockRef;
 
 use lab::protocol::{Bytes, echo};
@@ -74,6 +75,30 @@ fn an_accepted_socket_has_the_options_of_the_configuration() {
     peer.echo(b"accepted");
     let of = peer.local_addr().expect("TCP");
     has_all(find(|socket| is_peer(socket, of)));
+}
+
+#[test]
+fn a_socket_accepted_after_a_change_has_the_options_of_the_new_configuration() {
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+    server.peer().echo(b"before");
+    server.runtime.reconfigure(|_| unusual()).expect("valid");
+    let mut peer = server.peer();
+    peer.echo(b"accepted");
+    let of = peer.local_addr().expect("TCP");
+    has_all(find(|socket| is_peer(socket, of)));
+}
+
+#[test]
+fn an_accepted_unix_socket_has_the_send_buffer_of_the_configuration() {
+    let (tell, sizes) = mpsc::channel();
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        let size = SockRef::from(conn).send_buffer_size().expect("told");
+        tell.send(size).expect("the test waits");
+        echo(conn, input)
+    });
+    let server = Server::start(Kind::Unix, unusual(), protocol);
+    server.peer().echo(b"accepted");
+    assert_eq!(sizes.recv().expect("the protocol was called"), 2 * SEND_BUF);
 }
 
 #[test]

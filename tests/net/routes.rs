@@ -82,6 +82,19 @@ fn the_addresses_of_a_name_are_tried_until_one_answers() {
 }
 
 #[test]
+fn an_attempt_that_is_aborted_fails_for_that_reason() {
+    let (_taken, never) = silent();
+    let runtime = runtime();
+    let (protocol, events) = told();
+    let conn = runtime.connect(never, protocol).expect("begun");
+    conn.abort("not wanted any more");
+    assert_eq!(next(&events), "not wanted any more");
+    drop(conn);
+    assert!(events.recv_timeout(LONG).is_err(), "told once");
+    assert_clean(&runtime.drain(LONG));
+}
+
+#[test]
 fn if_no_address_answers_the_last_error_is_told_once() {
     let (_port, refuses) = refusing();
     let (_taken, never) = silent();

@@ -21,6 +21,7 @@ const DOORS: &[(&str, &[Call])] = &[
     ("libc::SYS_sched_getattr", &[Call::SchedGetattr]),
     ("libc::SYS_sched_setattr", &[Call::SchedSetattr]),
     ("libc::accept4", &[Call::Accept4]),
+    ("libc::connect", &[Call::Connect]),
     ("libc::clock_gettime", &[Call::ClockGettime]),
     ("libc::dup3", &[Call::Dup3]),
     ("libc::epoll_create1", &[Call::EpollCreate1]),
