@@ -230,6 +230,9 @@ impl ListenOptions {
 
 /// Options of an outgoing connection, for [`connect_with`](crate::Handle::connect_with). An option that
 /// is not set has the value in the [`Config`]. A time-out has the range of the tunable with its name.
+///
+/// Nothing limits the time for an answer. A protocol that awaits one sets a timer with
+/// [`Handle::after`](crate::Handle::after), and then closes the connection.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
     pub(super) conn: ConnOptions,
