@@ -12,6 +12,8 @@
 //! 2. The successor listens on them, and says so. Now both processes accept connections.
 //! 3. The older server drops its listener, which leaves the backlog to the successor. It ends when its
 //!    own connections have ended.
+//!
+//! If a successor fails before step 3, the older server goes on and waits for the next one.
 
 mod server;
 
@@ -83,6 +85,10 @@ fn demonstrate(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
                     return Ok(());
                 }
                 thread::sleep(Duration::from_millis(1));
+            }
+            if next == 1 {
+                // A successor that fails. The server must go on.
+                drop(receive(&UnixStream::connect(&control)?)?);
             }
             if next < GENERATIONS {
                 let (successor, _) = start(&control, next)?;

@@ -18,8 +18,9 @@ use rustix::net::{
 
 use crate::LIMIT;
 
-/// Limit on the sockets that are passed on. There is one for each group of workers.
-const MOST_SOCKETS: usize = 64;
+/// Limit on the sockets that are passed on. There is one for each group of workers, and a runtime has at
+/// most 128 groups. The kernel passes at most 253 descriptors at once.
+const MOST_SOCKETS: usize = 128;
 
 /// Answers each byte with the number of its server.
 struct Number(u8);
@@ -44,21 +45,26 @@ impl Protocol for Number {
 /// Serves until a successor has taken over.
 pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().start()?;
-    let listener = if let Ok(mut predecessor) = UnixStream::connect(control) {
-        let listener = runtime.listen(receive(&predecessor)?, Number(number))?;
-        predecessor.write_all(b"!")?;
-        listener
-    } else {
-        runtime.listen("127.0.0.1:0", Number(number))?
+    let mut predecessor = UnixStream::connect(control).ok();
+    let listener = match &predecessor {
+        Some(predecessor) => runtime.listen(receive(predecessor)?, Number(number))?,
+        None => runtime.listen("127.0.0.1:0", Number(number))?,
     };
     let _ = std::fs::remove_file(control);
     let successors = UnixListener::bind(control)?;
+    // This byte ends the predecessor. It comes last, so that a failure above leaves the predecessor alone.
+    if let Some(predecessor) = &mut predecessor {
+        predecessor.write_all(b"!")?;
+    }
     writeln!(out, "listening on {}", listener.local_addr())?;
     out.flush()?;
-    let (mut successor, _) = successors.accept()?;
-    pass_on(&listener, &successor)?;
-    // If the successor fails before it listens, this process ends with an error.
-    successor.read_exact(&mut [0])?;
+    loop {
+        let (successor, _) = successors.accept()?;
+        match hand_over(&listener, successor) {
+            Ok(()) => break,
+            Err(error) => eprintln!("a successor failed, so this server goes on: {error}"),
+        }
+    }
     drop(listener);
     // Accepting ends first. Then the accepted connections end.
     let deadline = Instant::now() + LIMIT;
@@ -68,6 +74,13 @@ pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box
     }
     let report = runtime.drain(Duration::ZERO);
     Ok(writeln!(out, "{} connections were cut", report.cut)?)
+}
+
+/// Passes the sockets on, and waits until the successor listens.
+fn hand_over(listener: &Listener, mut successor: UnixStream) -> Result<(), Box<dyn Error>> {
+    pass_on(listener, &successor)?;
+    let says_so = successor.read_exact(&mut [0]);
+    says_so.map_err(|error| format!("it did not say that it listens: {error}").into())
 }
 
 /// Sends the sockets to a successor.
