@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use epoll_group::Runtime;
 use epoll_group::net::{Close, Connection, HalfClose, Input, Listener, Protocol};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
@@ -97,12 +97,22 @@ fn pass_on(listener: &Listener, to: &UnixStream) -> Result<(), Box<dyn Error>> {
 }
 
 /// Receives the sockets of a predecessor.
+///
+/// # Errors
+/// The message is missing or incomplete. A server with a part of the sockets would lose the
+/// connections in the backlogs of the others.
 pub fn receive(from: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
     let mut message = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let bytes = &mut [IoSliceMut::new(&mut byte)];
-    rustix::net::recvmsg(from, bytes, &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    let received = rustix::net::recvmsg(from, bytes, &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Err(io::Error::other("the predecessor passed no sockets on"));
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("the sockets of the predecessor did not all arrive"));
+    }
     let mut sockets = Vec::new();
     for part in message.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = part {
@@ -110,4 +120,31 @@ pub fn receive(from: &UnixStream) -> io::Result<Vec<OwnedFd>> {
         }
     }
     Ok(sockets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_sockets_is_an_error() {
+        let (predecessor, successor) = UnixStream::pair().expect("a pair");
+        let pass_on = |count: usize| {
+            let sockets = vec![predecessor.as_fd(); count];
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_SOCKETS))];
+            let mut message = SendAncillaryBuffer::new(&mut space);
+            assert!(message.push(SendAncillaryMessage::ScmRights(&sockets)));
+            let bytes = [IoSlice::new(b".")];
+            rustix::net::sendmsg(&predecessor, &bytes, &mut message, SendFlags::empty())
+        };
+        pass_on(MOST_SOCKETS).expect("sent");
+        assert_eq!(receive(&successor).expect("all of them").len(), MOST_SOCKETS);
+        pass_on(MOST_SOCKETS + 64).expect("sent");
+        let error = receive(&successor).expect_err("a part").to_string();
+        assert_eq!(error, "the sockets of the predecessor did not all arrive");
+        drop(predecessor);
+        let error = receive(&successor).expect_err("none").to_string();
+        assert_eq!(error, "the predecessor passed no sockets on");
+    }
 }
