@@ -29,6 +29,8 @@ const NAME: &str = "db.example";
 const PROTOCOL: &[u8] = b"toy/1";
 /// Time for each answer, and for the end of connections.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Longest line with its end, in bytes.
+const LONGEST_LINE: usize = 1024;
 
 /// Repeats each line of a client, behind the name that the client has asked for.
 struct Lines;
@@ -50,10 +52,16 @@ impl Protocol for Lines {
         name: &mut String,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
+        let newline =
+            |bytes: &[u8]| bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n');
+        while let Some(end) = newline(input.bytes()) {
             conn.send([name.as_bytes(), b": ", input.take(end + 1)].concat());
         }
-        Ok(())
+        if input.len() < LONGEST_LINE {
+            return Ok(());
+        }
+        conn.send(format!("error: a line exceeds {LONGEST_LINE} bytes\n"));
+        Err("a line is too long".into())
     }
 }
 
@@ -188,6 +196,13 @@ fn demonstrate(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     writeln!(out, "one without TLS: an alert of {} bytes, and the end", alert.len())?;
     if alert.first() != Some(&21) {
         return Err(format!("{alert:?} is no alert").into());
+    }
+    first.conn.send(vec![b'a'; LONGEST_LINE]);
+    let (refusal, _) = first.answers.recv_timeout(LIMIT)??;
+    let end = first.answers.recv_timeout(LIMIT)?.err().ok_or("a long line did not end it")?;
+    write!(out, "the first one, with a line that does not end: {refusal}")?;
+    if refusal != format!("error: a line exceeds {LONGEST_LINE} bytes\n") {
+        return Err(format!("the answer to a long line was {refusal:?}, and {end}").into());
     }
 
     let cut = runtime.drain(LIMIT).cut;
