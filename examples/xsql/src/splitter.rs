@@ -22,6 +22,8 @@ pub(crate) enum Input {
 pub(crate) struct Splitter {
     text: String,
     inside: Inside,
+    /// The text has more than comments. An executable comment, `/*! … */`, is a statement.
+    has_begun: bool,
 }
 
 /// Where the next character stands.
@@ -46,7 +48,7 @@ impl Splitter {
     pub(crate) fn push(&mut self, line: &str) -> Vec<Input> {
         let command = line.trim().strip_prefix('\\').filter(|_| self.is_empty());
         if let Some(command) = command {
-            self.text.clear();
+            self.clear();
             return vec![Input::Command(command.trim_end_matches(';').trim().to_owned())];
         }
         let mut done = Vec::new();
@@ -80,14 +82,20 @@ impl Splitter {
         let mut bytes = first.len_utf8();
         let both = bytes + next.map_or(0, char::len_utf8);
         match (self.inside, first) {
-            (Inside::Plain, '\'' | '"' | '`') => self.inside = Inside::Quotes(first),
             (Inside::Plain, '/') if next == Some('*') => {
                 self.inside = Inside::Comment;
+                self.has_begun |= rest.starts_with("/*!");
                 bytes = both;
             }
             (Inside::Comment, '*') if next == Some('/') => {
                 self.inside = Inside::Plain;
                 bytes = both;
+            }
+            (Inside::Plain, _) => {
+                self.has_begun |= !first.is_whitespace();
+                if matches!(first, '\'' | '"' | '`') {
+                    self.inside = Inside::Quotes(first);
+                }
             }
             // A name in backticks has no escapes.
             (Inside::Quotes(quote), '\\') if quote != '`' => bytes = both,
@@ -105,18 +113,18 @@ impl Splitter {
     }
 
     fn end(&mut self, vertical: bool, done: &mut Vec<Input>) {
-        let text = self.text.trim().to_owned();
-        self.text.clear();
-        if !text.is_empty() {
-            done.push(Input::Statement { text, vertical });
+        if self.has_begun {
+            done.push(Input::Statement { text: self.text.trim().to_owned(), vertical });
         }
+        self.clear();
     }
 
-    /// The statement at the end of the input, which nothing ends.
+    /// The statement at the end of the input, which nothing ends. A comment that is still open counts as
+    /// one, so that the server refuses it: it may have swallowed statements.
     pub(crate) fn finish(&mut self) -> Option<Input> {
         let mut done = Vec::new();
+        self.has_begun |= self.inside == Inside::Comment;
         self.end(false, &mut done);
-        self.inside = Inside::Plain;
         done.pop()
     }
 
@@ -127,7 +135,7 @@ impl Splitter {
 
     /// True if no statement has begun.
     pub(crate) fn is_empty(&self) -> bool {
-        self.inside == Inside::Plain && self.text.trim().is_empty()
+        self.inside == Inside::Plain && !self.has_begun
     }
 
     pub(crate) fn inside(&self) -> Inside {
@@ -204,6 +212,24 @@ mod tests {
         let long = "select /* a;\n b; */ 1";
         assert_eq!(split(&format!("{long};")), [statement(long)]);
         assert_eq!(split("-- nothing\n# at all"), []);
+    }
+
+    #[test]
+    fn comments_alone_are_no_statement() {
+        for text in ["/* a; */", "/* a\n*/ /*+ b */;", "select 1;\n/* done */\n", "/* a */ -- b\n;"]
+        {
+            let mut splitter = Splitter::default();
+            let done = splitter.push_lines(text);
+            assert!(done.len() <= 1 && splitter.is_empty(), "{text}: {done:?}");
+            assert_eq!(splitter.finish(), None, "{text}");
+        }
+        let command = Input::Command("timing off".to_owned());
+        let header = "/* header */\n\\timing off\nselect 1;";
+        assert_eq!(split(header), [command, statement("select 1")]);
+        for text in ["/*!50000 select 1 */", "/*+ hint */\nselect 1", "/* a */ select 1"] {
+            assert_eq!(split(&format!("{text};")), [statement(text)]);
+        }
+        assert_eq!(split("/* open\nselect 1;"), [statement("/* open\nselect 1;")]);
     }
 
     #[test]
