@@ -1,5 +1,5 @@
-//! Signals: SIGINT, as of Ctrl-C, interrupts the statement that runs. Without one it ends a script, and
-//! a prompt goes on. SIGTERM ends the program.
+//! Signals: SIGINT, as of Ctrl-C, interrupts the statement that runs. A script stops behind it, and a
+//! prompt goes on. SIGTERM ends the program.
 
 use std::io;
 use std::process;
@@ -10,6 +10,11 @@ use epoll_group::client::Canceller;
 
 use lab::signals::EndSignals;
 
+/// Exit status after a SIGINT, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 128 + 2;
+/// Exit status after a SIGTERM.
+const TERMINATED: u8 = 128 + 15;
+
 /// The statement that runs, if one does. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running(Arc<Mutex<State>>);
@@ -17,8 +22,18 @@ pub(crate) struct Running(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     canceller: Option<Canceller>,
-    /// A user is at a prompt.
-    is_interactive: bool,
+    mode: Mode,
+}
+
+/// Source of the statements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Script,
+    /// A script that had a SIGINT. No statement begins any more.
+    Interrupted,
+    /// A user at a prompt.
+    Prompt,
 }
 
 /// Lives as long as the statement runs.
@@ -30,23 +45,42 @@ impl Running {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A statement begins, which this interrupts.
-    #[must_use]
-    pub(crate) fn begin(&self, canceller: Canceller) -> Guard {
-        self.lock().canceller = Some(canceller);
-        Guard(self.clone())
+    /// A statement begins, which this interrupts. None: the script was interrupted before.
+    pub(crate) fn begin(&self, canceller: Canceller) -> Option<Guard> {
+        let mut state = self.lock();
+        if state.mode == Mode::Interrupted {
+            return None;
+        }
+        state.canceller = Some(canceller);
+        Some(Guard(self.clone()))
     }
 
-    /// Interrupts what runs; `false` when nothing does.
-    pub(crate) fn cancel(&self) -> bool {
-        let canceller = self.lock().canceller.clone();
-        canceller.as_ref().map(Canceller::cancel).is_some()
+    /// Responds to a SIGINT: interrupts the statement that runs, and stops a script. Returns the exit
+    /// status if the program ends at once, because no statement runs.
+    pub(crate) fn interrupt(&self) -> Option<u8> {
+        let mut state = self.lock();
+        if state.mode == Mode::Script {
+            state.mode = Mode::Interrupted;
+        }
+        let (canceller, mode) = (state.canceller.clone(), state.mode);
+        drop(state);
+        match canceller {
+            Some(canceller) => canceller.cancel(),
+            None if mode == Mode::Interrupted => return Some(INTERRUPTED),
+            None => {}
+        }
+        None
+    }
+
+    /// True if a SIGINT stops the script.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.lock().mode == Mode::Interrupted
     }
 
     /// Without a statement that runs, a SIGINT is ignored from now on: the user at the prompt has a
     /// session and a history.
     pub(crate) fn prompts(&self) {
-        self.lock().is_interactive = true;
+        self.lock().mode = Mode::Prompt;
     }
 
     /// Responds to each signal from now on, in a thread that ends with the process.
@@ -54,11 +88,13 @@ impl Running {
         let running = self.clone();
         let listen = move || {
             while let Ok(signal) = signals.wait() {
-                let cancelled = signal == "SIGINT" && running.cancel();
-                let is_interactive = running.lock().is_interactive;
-                if let Some(status) = exit_status(signal, cancelled, is_interactive) {
+                let status = match signal {
+                    "SIGINT" => running.interrupt(),
+                    _ => Some(TERMINATED),
+                };
+                if let Some(status) = status {
                     // The main thread may be blocked in a read of the terminal.
-                    process::exit(status);
+                    process::exit(status.into());
                 }
             }
         };
@@ -73,26 +109,10 @@ impl Drop for Guard {
     }
 }
 
-/// Exit status of the program after this signal, as shells have it. None: the program goes on.
-fn exit_status(signal: &str, cancelled: bool, is_interactive: bool) -> Option<i32> {
-    match signal {
-        "SIGINT" if cancelled || is_interactive => None,
-        "SIGINT" => Some(128 + 2),
-        _ => Some(128 + 15),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_ends_what_it_should() {
-        for is_interactive in [false, true] {
-            assert_eq!(exit_status("SIGINT", true, is_interactive), None);
-            assert_eq!(exit_status("SIGTERM", false, is_interactive), Some(143));
-        }
-        assert_eq!(exit_status("SIGINT", false, false), Some(130));
-        assert_eq!(exit_status("SIGINT", false, true), None);
+impl Running {
+    /// True if a statement runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock().canceller.is_some()
     }
 }

@@ -31,7 +31,7 @@ use lab::signals::EndSignals;
 use lab::terminal::Output;
 use select1::node::Node;
 
-use interrupt::Running;
+use interrupt::{INTERRUPTED, Running};
 use shell::{Outcome, Shell};
 use splitter::Splitter;
 
@@ -42,7 +42,7 @@ use splitter::Splitter;
 /// table sbtest1; if then nothing is asked, it shows what it can.
 ///
 /// Statements end with ; or, to have their rows one below the other, with \G. Ctrl-C interrupts the one
-/// that runs, Ctrl-D ends the shell; \help lists the commands.
+/// that runs, and stops a script with exit status 130. Ctrl-D ends the shell; \help lists the commands.
 #[derive(Debug, clap::Parser)]
 #[command(name = "xsql")]
 struct Args {
@@ -73,11 +73,12 @@ struct Args {
 const ROWS: u32 = 1000;
 
 fn main() -> ExitCode {
-    lab::args::run(|args: Args, _: &mut Output| run(&args))
+    let running = Running::default();
+    let status = lab::args::run(|args: Args, _: &mut Output| run(&args, &running));
+    if running.is_interrupted() { ExitCode::from(INTERRUPTED) } else { status }
 }
 
-fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    let running = Running::default();
+fn run(args: &Args, running: &Running) -> Result<(), Box<dyn Error>> {
     running.listen(EndSignals::catch()?)?;
     let user = args.user.as_deref().unwrap_or("root");
     let own = match &args.connect {
@@ -100,7 +101,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     if !args.statements.is_empty() {
         execute(&mut shell, &args.statements)?;
     } else if io::stdin().is_terminal() {
-        prompt::run(&mut shell, &running, args.history.as_deref(), own.is_some())?;
+        prompt::run(&mut shell, running, args.history.as_deref(), own.is_some())?;
     } else {
         let ended = batch(&mut shell, io::stdin().lock().lines())?;
         if ended == Ended::Nothing && own.is_some() {

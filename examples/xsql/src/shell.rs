@@ -62,7 +62,8 @@ impl<W: Write> Shell<W> {
         Self { client, address, session: None, running, settings: Settings::default(), out }
     }
 
-    /// Runs one input and shows what comes of it.
+    /// Runs one input and shows what comes of it. If a SIGINT came meanwhile, a script has to stop:
+    /// the outcome is then a failure.
     ///
     /// # Errors
     /// The output cannot be written.
@@ -72,7 +73,12 @@ impl<W: Write> Shell<W> {
             Input::Command(command) => self.command(command),
         };
         self.out.flush()?;
-        outcome
+        match outcome? {
+            failed @ Outcome::Failed(_) => Ok(failed),
+            // An interrupted statement may have a result, as `sleep` does.
+            _ if self.running.is_interrupted() => Ok(interrupted()),
+            outcome => Ok(outcome),
+        }
     }
 
     /// Prints a line.
@@ -108,7 +114,9 @@ impl<W: Write> Shell<W> {
             Ok(session) => session,
             Err(error) => return Ok(failed(&error)),
         };
-        let guard = running.begin(session.canceller());
+        let Some(guard) = running.begin(session.canceller()) else {
+            return Ok(interrupted());
+        };
         let answer = match session.execute(request) {
             Ok(answer) => answer,
             Err(error) => return Ok(failed(&error)),
@@ -159,6 +167,10 @@ impl<W: Write> Shell<W> {
 
 fn failed(error: &Error) -> Outcome {
     Outcome::Failed(cell::one_line(&error.to_string()))
+}
+
+fn interrupted() -> Outcome {
+    Outcome::Failed("interrupted by SIGINT".to_owned())
 }
 
 fn count(rows: u64, what: &str) -> String {

@@ -114,23 +114,44 @@ fn the_status_names_the_server_and_the_connections() {
 }
 
 #[test]
-fn what_runs_can_be_interrupted() {
-    let mut both = Both::start();
-    let running = both.running.clone();
-    assert!(!running.cancel(), "nothing runs");
-    let script = thread::spawn(move || (both.run("select sleep(1000);"), both));
-    // Before the server runs it there is nothing to interrupt: again and again.
-    while !script.is_finished() {
-        running.cancel();
-        thread::park_timeout(Duration::from_millis(1));
-    }
-    let ((printed, done), mut both) = script.join().expect("it ends");
+fn a_prompt_goes_on_behind_what_was_interrupted() {
+    let both = Both::start();
+    both.running.prompts();
+    assert_eq!(both.running.interrupt(), None, "nothing runs");
+    let ((printed, done), mut both) = interrupt(both, "select sleep(1000);");
     // MySQL's `sleep` gives 1 when it was interrupted; a statement that was not begun fails.
     match done {
         Ok(_) => assert!(printed.contains("(1 row)"), "{printed}"),
         Err(error) => assert!(error.contains("1317"), "{error}"),
     }
     assert!(both.printed("select 1;").ends_with("(1 row)\n"));
+}
+
+#[test]
+fn a_script_stops_behind_what_was_interrupted() {
+    let both = Both::start();
+    let ((printed, done), mut both) = interrupt(both, "select sleep(1000);\nselect 7 as behind;");
+    assert!(!printed.contains("behind"), "{printed}");
+    assert!(both.running.is_interrupted());
+    let error = done.expect_err("the script stopped");
+    assert!(error.contains("1317") || error == "interrupted by SIGINT", "{error}");
+    // Nothing runs, so the program would end at once, and no statement begins before it does.
+    assert_eq!(both.running.interrupt(), Some(INTERRUPTED));
+    assert_eq!(both.run("select 8;"), (String::new(), Err("interrupted by SIGINT".to_owned())));
+}
+
+/// Runs a text, and interrupts it until it ends.
+fn interrupt(mut both: Both, text: &'static str) -> ((String, Result<Ended, String>), Both) {
+    let running = both.running.clone();
+    let script = thread::spawn(move || (both.run(text), both));
+    // Before the statement is sent there is nothing to interrupt: again and again.
+    while !script.is_finished() {
+        if running.is_busy() {
+            running.interrupt();
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    script.join().expect("it ends")
 }
 
 #[test]
