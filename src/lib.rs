@@ -143,9 +143,9 @@
 //! | level | events |
 //! |---|---|
 //! | `ERROR` | a handler panicked; a listener or an epoll has failed |
-//! | `WARN` | a handler runs longer than `handler_report_after`; a listener pauses; a connection could not be served; events were left out |
+//! | `WARN` | a handler runs longer than `handler_report_after`; a listener pauses; a connection could not be served; a relay passed a frame out of place; the file of a Unix socket stays; a tunable has no effect; events were left out |
 //! | `INFO` | a session or a request was killed |
-//! | `DEBUG` | a connection has ended, with `id`, `peer` and `reason`; a thread was added, or has left |
+//! | `DEBUG` | a connection has ended, with `id`, `peer` and `reason`; a thread was added or refused |
 //!
 //! # What it does not do
 //!

@@ -126,7 +126,7 @@ const WITHOUT_COUNTERPART: [(&str, &str); 12] = [
         "threads added for a long queue are workers, which all wait in epoll",
     ),
     ("ctx_refresh_time", "no sessions are kept that could age"),
-    ("skip_name_resolve", "names are not resolved"),
+    ("skip_name_resolve", "names of peers are not looked up"),
     ("rpc_port", "the host calls `listen` with an address"),
     ("rpc_use_legacy_port", "the host calls `listen` with an address"),
     ("enable_polarx_rpc", "the host calls `listen` or not"),

@@ -31,7 +31,7 @@ impl Config {
         self
     }
 
-    /// Logs the threads that are added, and those that leave.
+    /// Logs the threads that are added, and those that the system refuses.
     ///
     /// *Live.* *Range* true or false. *Default* true. They are counted in any case. *Price*: a log
     /// line for each.

@@ -5,6 +5,9 @@
 //! connections, `branches.rs` keeps what is prepared. `dialect.rs` reads MySQL's SQL, `columns.rs`
 //! describes results as MySQL does, and `columns/domain.rs` has the values of BIT, ENUM and SET.
 //!
+//! BIT, ENUM and SET take and return values as MySQL's strict mode does. Members are compared and sorted as
+//! text, so `e = 1` finds none. CHECK and upserts see values as written. INSERT IGNORE refuses wrong ones.
+//!
 //! [`Node`] is a server with it in this process.
 
 mod arguments;
