@@ -23,6 +23,9 @@ struct State {
     stop: Option<Arc<AtomicBool>>,
     /// Ends what runs for it on no thread.
     ending: Option<Box<dyn FnOnce() + Send>>,
+    /// Called before the next grant.
+    #[cfg(test)]
+    before_grant: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Nothing waits for longer, whatever a client says: what is added to the time now must fit.
@@ -96,8 +99,19 @@ impl Interrupt {
 
     /// The lock is its own now.
     pub fn grant(&self) {
+        #[cfg(test)]
+        {
+            let before = self.state().before_grant.take();
+            before.into_iter().for_each(|before| before());
+        }
         self.state().granted = true;
         self.changed.notify_all();
+    }
+
+    /// Calls `code` before the next grant.
+    #[cfg(test)]
+    pub fn when_granted(&self, code: impl FnOnce() + Send + 'static) {
+        self.state().before_grant = Some(Box::new(code));
     }
 
     /// Waits for the lock, as an announced stall.

@@ -74,13 +74,12 @@ impl WriteLock {
 
 impl Drop for WriteTurn {
     fn drop(&mut self) {
-        let next = {
-            let mut line = self.lock.line();
-            let next = line.waiting.pop_front();
-            line.held = next.is_some();
-            next
-        };
+        let mut line = self.lock.line();
+        let next = line.waiting.pop_front();
+        line.held = next.is_some();
         if let Some(next) = next {
+            // The line stays locked. Otherwise a session that gives up now and waits again would
+            // take this grant for its next one.
             next.grant();
         }
     }
@@ -89,6 +88,7 @@ impl Drop for WriteTurn {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;
@@ -113,6 +113,27 @@ mod tests {
             }
         });
         assert!(!lock.line().held);
+    }
+
+    /// A session that has left the line has its grant before any other session sees the line.
+    #[test]
+    fn a_turn_is_granted_while_the_line_is_locked() {
+        let lock = Arc::new(WriteLock::default());
+        let [first, second] = [(); 2].map(|()| Arc::new(Interrupt::default()));
+        let turn = lock.acquire(&first, LONG).expect("it is free");
+        let (seen, was_locked) = mpsc::channel();
+        let line = Arc::clone(&lock);
+        second.when_granted(move || {
+            seen.send(line.line.try_lock().is_err()).expect("the test waits for it");
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| lock.acquire(&second, LONG).expect("nobody cancels"));
+            while lock.line().waiting.is_empty() {
+                thread::yield_now();
+            }
+            drop(turn);
+        });
+        assert_eq!(was_locked.recv(), Ok(true));
     }
 
     #[test]
