@@ -22,7 +22,7 @@ use crate::node::operator::Operator;
 use crate::node::pool::Lent;
 use crate::node::rest::Sources;
 use crate::node::state::{EngineSession, Warning};
-use crate::node::variables::Globals;
+use crate::node::variables::{Globals, Locals};
 use crate::node::{arguments, dialect, hint, sbtest};
 
 /// Everything that sessions share.
@@ -31,7 +31,7 @@ pub struct Engine {
     databases: Vec<Arc<Database>>,
     pub branches: Branches,
     pub sources: Arc<Sources>,
-    pub globals: Globals,
+    pub globals: Arc<Globals>,
     pub operator: Operator,
     /// The last timestamp that was given.
     last_timestamp: AtomicU64,
@@ -81,7 +81,7 @@ impl Engine {
             databases,
             branches: Branches::default(),
             sources: Arc::default(),
-            globals: Globals::new(),
+            globals: Arc::new(Globals::new()),
             operator: Operator::new(handle),
             last_timestamp: AtomicU64::new(0),
         })
@@ -158,7 +158,7 @@ impl Engine {
 
     /// Returns the time that a session waits for the right to write.
     pub fn lock_wait_timeout(&self, session: &EngineSession) -> Duration {
-        let seconds = session.locals.get(&self.globals, "innodb_lock_wait_timeout");
+        let seconds = session.locals.get("innodb_lock_wait_timeout");
         Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(50))
     }
 }
@@ -181,7 +181,7 @@ impl Service for Engine {
         let counted = (!id.is_auto_commit()).then(|| self.operator.count_session());
         let user = self.users.get(peer.account().name().as_bytes());
         let user = Arc::clone(user.expect("only a known user has logged in"));
-        let session = EngineSession::new(id.number(), user, counted);
+        let session = EngineSession::new(id.number(), user, Locals::new(&self.globals), counted);
         let interrupt = Arc::clone(session.interrupt());
         Ok((session, Cancel::new(move |_| interrupt.cancel())))
     }

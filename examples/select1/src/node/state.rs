@@ -74,7 +74,12 @@ pub struct XaBranch {
 const MOST_WARNINGS: usize = 64;
 
 impl EngineSession {
-    pub fn new(number: u32, user: Arc<User>, counted: Option<Arc<()>>) -> Self {
+    pub fn new(
+        number: u32,
+        user: Arc<User>,
+        locals: Locals,
+        counted: Option<Arc<()>>,
+    ) -> Self {
         let database = Arc::clone(&user.databases()[0]);
         let facts = Facts {
             number,
@@ -89,7 +94,7 @@ impl EngineSession {
             facts: Arc::new(facts),
             user,
             database,
-            locals: Locals::default(),
+            locals,
             variables: HashMap::new(),
             transaction: None,
             next_isolation: None,

@@ -155,7 +155,7 @@ impl Engine {
         } else if scope == Scope::Global {
             self.globals.get(name)
         } else {
-            session.locals.get(&self.globals, name)
+            session.locals.get(name).map(str::to_owned)
         };
         let value = value.ok_or_else(|| unknown_variable(name))?;
         Ok(match value.as_str() {

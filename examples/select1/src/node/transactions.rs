@@ -21,7 +21,7 @@ use crate::node::state::{EngineSession, Transaction};
 impl Engine {
     /// True if statements outside of a transaction commit by themselves.
     pub fn commits_itself(&self, session: &EngineSession) -> bool {
-        session.locals.is_on(&self.globals, "autocommit")
+        session.locals.is_on("autocommit")
     }
 
     /// A connection for a statement that only reads: that of the transaction, or any.
@@ -148,14 +148,14 @@ impl Engine {
     }
 
     fn is_read_only(&self, session: &EngineSession) -> bool {
-        session.locals.is_on(&self.globals, "transaction_read_only")
+        session.locals.is_on("transaction_read_only")
     }
 
     pub fn begin(&self, session: &mut EngineSession, access: Access) -> Result<(), SessionError> {
         self.commit(session)?;
         let next = session.next_isolation.take();
-        let isolation = next.or_else(|| session.locals.get(&self.globals, "transaction_isolation"));
-        let repeats = |level: String| matches!(level.as_str(), "REPEATABLE-READ" | "SERIALIZABLE");
+        let isolation = next.as_deref().or_else(|| session.locals.get("transaction_isolation"));
+        let repeats = |level: &str| matches!(level, "REPEATABLE-READ" | "SERIALIZABLE");
         let read_only = session.next_read_only.take();
         let read_only =
             access.read_only.or(read_only).unwrap_or_else(|| self.is_read_only(session));

@@ -1,7 +1,7 @@
 //! System variables: what clients of MySQL look at and set.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use epoll_group::session::SessionError;
 
@@ -11,41 +11,46 @@ use crate::node::errors::{unknown_variable, wrong_value};
 /// which of its features they may use.
 pub const VERSION: &str = "8.0.32-X-Cluster-8.4.20-epoll-group";
 
-/// Variables of the server, which are also the defaults of its sessions.
+/// Variables of the server. A session copies them when it starts.
 #[derive(Debug)]
-pub struct Globals(RwLock<BTreeMap<&'static str, String>>);
+pub struct Globals(RwLock<Arc<Values>>);
 
-/// Variables that a session has set for itself.
-#[derive(Clone, Debug, Default)]
-pub struct Locals(HashMap<&'static str, String>);
+/// Variables of a session.
+#[derive(Clone, Debug)]
+pub struct Locals {
+    globals: Arc<Globals>,
+    values: Arc<Values>,
+}
+
+type Values = BTreeMap<&'static str, String>;
 
 impl Globals {
     pub fn new() -> Self {
         let known = KNOWN.iter().map(|&(name, value, _)| (name, value.to_owned()));
-        Self(RwLock::new(known.collect()))
+        Self(RwLock::new(Arc::new(known.collect())))
+    }
+
+    fn values(&self) -> Arc<Values> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Its value; None for an unknown name.
     pub fn get(&self, name: &str) -> Option<String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(canonical(name)).cloned()
+        self.values().get(canonical(name)).cloned()
     }
 
     pub fn set(&self, name: &str, value: Option<&str>) -> Result<(), SessionError> {
         let (name, value) = checked(name, value)?;
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name, value);
+        let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut values).insert(name, value);
         Ok(())
     }
 
     /// All names and values, with those of a session if one is given.
     pub fn all(&self, locals: Option<&Locals>) -> BTreeMap<String, String> {
-        let globals = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let value = |name: &'static str, global: &String| {
-            locals.and_then(|locals| locals.0.get(name)).unwrap_or(global).clone()
-        };
-        let mut all: BTreeMap<_, _> = globals
-            .iter()
-            .map(|(name, global)| ((*name).to_owned(), value(name, global)))
-            .collect();
+        let values = locals.map_or_else(|| self.values(), |locals| Arc::clone(&locals.values));
+        let mut all: BTreeMap<_, _> =
+            values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         for (alias, name) in ALIASES {
             if let Some(value) = all.get(*name).cloned() {
                 all.insert((*alias).to_owned(), value);
@@ -56,24 +61,27 @@ impl Globals {
 }
 
 impl Locals {
-    pub fn get(&self, globals: &Globals, name: &str) -> Option<String> {
-        self.0.get(canonical(name)).cloned().or_else(|| globals.get(name))
+    /// Copies the variables of the server.
+    pub fn new(globals: &Arc<Globals>) -> Self {
+        Self { globals: Arc::clone(globals), values: globals.values() }
     }
 
-    /// Sets it, or with None sets it back.
+    /// Its value; None for an unknown name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(canonical(name)).map(String::as_str)
+    }
+
+    /// Sets it, or with None sets it to the value of the server.
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), SessionError> {
         let (known, checked) = checked(name, value)?;
-        if value.is_some() {
-            self.0.insert(known, checked);
-        } else {
-            self.0.remove(known);
-        }
+        let default = if value.is_none() { self.globals.get(known) } else { None };
+        Arc::make_mut(&mut self.values).insert(known, default.unwrap_or(checked));
         Ok(())
     }
 
     /// A switch, as it is for this session.
-    pub fn is_on(&self, globals: &Globals, name: &str) -> bool {
-        self.get(globals, name).is_some_and(|value| value == "ON")
+    pub fn is_on(&self, name: &str) -> bool {
+        self.get(name) == Some("ON")
     }
 }
 
@@ -195,15 +203,14 @@ mod tests {
 
     #[test]
     fn a_session_has_values_of_its_own() {
-        let globals = Globals::new();
-        let mut locals = Locals::default();
+        let globals = Arc::new(Globals::new());
+        let mut locals = Locals::new(&globals);
         locals.set("tx_isolation", Some("repeatable read")).expect("it is a level");
-        let get = |locals: &Locals, name| locals.get(&globals, name);
-        assert_eq!(get(&locals, "transaction_isolation").as_deref(), Some("REPEATABLE-READ"));
+        assert_eq!(locals.get("transaction_isolation"), Some("REPEATABLE-READ"));
         assert_eq!(globals.get("tx_isolation").as_deref(), Some("READ-COMMITTED"));
         locals.set("transaction_isolation", None).expect("it has a default");
-        assert_eq!(get(&locals, "tx_isolation").as_deref(), Some("READ-COMMITTED"));
-        assert_eq!(get(&locals, "missing"), None);
+        assert_eq!(locals.get("tx_isolation"), Some("READ-COMMITTED"));
+        assert_eq!(locals.get("missing"), None);
         for (name, value, code) in [
             ("missing", "1", 1193),
             ("version", "1", 1238),
@@ -214,5 +221,17 @@ mod tests {
             let error = locals.set(name, Some(value)).expect_err(name);
             assert_eq!(error.code(), code, "{name}");
         }
+    }
+
+    #[test]
+    fn a_session_copies_the_variables_of_the_server_when_it_starts() {
+        let globals = Arc::new(Globals::new());
+        let mut before = Locals::new(&globals);
+        globals.set("autocommit", Some("0")).expect("it is a switch");
+        assert!(before.is_on("autocommit"));
+        assert_eq!(globals.all(Some(&before))["autocommit"], "ON");
+        assert!(!Locals::new(&globals).is_on("autocommit"));
+        before.set("autocommit", None).expect("it has a default");
+        assert!(!before.is_on("autocommit"));
     }
 }

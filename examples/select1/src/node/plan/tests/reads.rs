@@ -3,6 +3,7 @@
 use super::*;
 use crate::node::database::{AccountOptions, Database, Schema, User};
 use crate::node::state::EngineSession;
+use crate::node::variables::{Globals, Locals};
 
 const TABLES: &str = "
     create table t (id bigint primary key, a int, b varchar(20), c text not null);
@@ -229,7 +230,7 @@ fn a_long_scan_that_finds_nothing_can_be_cancelled() {
     let database = Database::open(&schema).map(Arc::new).expect("it opens");
     let account = AccountOptions::new("u", "");
     let user = User::new(&account, &[database]).map(Arc::new).expect("a user");
-    let session = EngineSession::new(1, user, None);
+    let session = EngineSession::new(1, user, Locals::new(&Arc::new(Globals::new())), None);
     let mut db = connection(&db);
     db.run_for(&session);
     let (message, plan) = (ExecPlan::default(), scan("t").filter(never));
