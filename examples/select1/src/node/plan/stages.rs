@@ -75,7 +75,7 @@ impl PlanRows {
         while self.cursor.advance().map_err(sqlite)? {
             let written = self.cursor.with_row(|row| {
                 let read = |(at, field): (usize, &Description)| {
-                    Ok(type_of(field).read(row.get_ref(at).map_err(sqlite)?))
+                    type_of(field).read(row.get_ref(at).map_err(sqlite)?)
                 };
                 let cells = fields.iter().enumerate().map(read);
                 let Some(above) = &mut self.pipeline else {

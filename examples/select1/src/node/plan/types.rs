@@ -87,8 +87,11 @@ impl Type {
     }
 
     /// A cell of the table, which may hold whatever SQLite lets it, as a value of the type.
-    pub(super) fn read<'r>(&self, cell: ValueRef<'r>) -> Val<'r> {
-        match (self, cell) {
+    ///
+    /// # Errors
+    /// A DECIMAL has more digits than can be computed with.
+    pub(super) fn read<'r>(&self, cell: ValueRef<'r>) -> Result<Val<'r>, SessionError> {
+        Ok(match (self, cell) {
             (_, ValueRef::Null) | (Self::Null, _) => Val::Null,
             (Self::Signed(_), ValueRef::Integer(value)) => Val::Int(value),
             (Self::Signed(_), other) => {
@@ -104,12 +107,13 @@ impl Type {
                 let number = number(other);
                 let exact = number.to_exact();
                 let exact = exact.or_else(|| Exact::from_f64(number.to_f64(), *scale));
-                exact.and_then(|exact| exact.rescale(*scale)).map_or(Val::Null, Val::Exact)
+                let exact = exact.and_then(|exact| exact.rescale(*scale));
+                Val::Exact(exact.ok_or_else(too_large)?)
             }
             (_, ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => Val::Text(Cow::Borrowed(bytes)),
             (_, ValueRef::Integer(value)) => Val::Text(Cow::Owned(value.to_string().into_bytes())),
             (_, ValueRef::Real(value)) => Val::Text(Cow::Owned(value.to_string().into_bytes())),
-        }
+        })
     }
 
     /// Writes a value of the type as a cell of the reply.
@@ -140,7 +144,7 @@ impl Type {
             Self::Decimal { scale, .. } => {
                 let exact = number().to_exact().and_then(|exact| exact.rescale(*scale));
                 let decimal = exact.and_then(Exact::to_decimal);
-                cell(Value::Decimal(decimal.ok_or_else(|| refuse("DECIMAL is out of range"))?));
+                cell(Value::Decimal(decimal.ok_or_else(too_large)?));
             }
             Self::Date => cell(Value::Date(instant(&text(), "DATE")?.date())),
             Self::DateTime(_) | Self::Timestamp(_) => {
@@ -164,6 +168,10 @@ impl Type {
         }
         Ok(Some(instant(&text, "DATETIME")?.to_packed().into()))
     }
+}
+
+fn too_large() -> SessionError {
+    refuse("DECIMAL is out of range")
 }
 
 fn instant(text: &[u8], kind: &str) -> Result<DateTime, SessionError> {

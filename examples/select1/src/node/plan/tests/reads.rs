@@ -239,3 +239,13 @@ fn a_long_scan_that_finds_nothing_can_be_cancelled() {
     session.interrupt().cancel();
     assert_eq!(rows.next_row(&mut |_| ()), Err(SessionError::interrupted()));
 }
+
+#[test]
+fn a_decimal_of_too_many_digits_is_refused_and_not_null() {
+    let db = database(
+        "create table t (id int, m decimal(65,2));
+         insert into t values (1, 1e35), (2, 2.5)",
+    );
+    assert_eq!(refusal(&db, scan("t"), Vec::new()), "DECIMAL is out of range");
+    assert_eq!(ids(&db, scan("t")), ["1", "2"]);
+}
