@@ -10,6 +10,7 @@ mod regressions;
 mod schemas;
 mod sources;
 mod statements;
+mod transactions;
 
 use std::fmt::Write;
 use std::net::SocketAddr;

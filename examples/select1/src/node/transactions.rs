@@ -164,12 +164,18 @@ impl Engine {
             repeatable: access.snapshot || isolation.is_some_and(repeats),
             ..Transaction::default()
         });
-        if access.snapshot {
-            self.own(session, "begin")?
-                .query_row("select count(*) from sqlite_master", [], |_| Ok(()))
-                .map_err(|error| session.database.error(&error))?;
+        let taken = if access.snapshot { self.take_snapshot(session) } else { Ok(()) };
+        if taken.is_err() {
+            session.transaction = None;
         }
-        Ok(())
+        taken
+    }
+
+    /// Opens the transaction of SQLite, and reads in it.
+    fn take_snapshot(&self, session: &EngineSession) -> Result<(), SessionError> {
+        self.own(session, "begin")?
+            .query_row("select count(*) from sqlite_master", [], |_| Ok(()))
+            .map_err(|error| session.database.error(&error))
     }
 
     pub fn commit(&self, session: &mut EngineSession) -> Result<(), SessionError> {
