@@ -54,9 +54,9 @@ pub struct Transaction {
     pub db: Arc<Home>,
     /// The right to write, from the first change on. Behind `db`, so that it outlives it.
     pub turn: Option<WriteTurn>,
-    /// Names, and what they are called in SQLite.
-    pub savepoints: Vec<(String, String)>,
-    pub savepoints_set: u64,
+    /// Names of the savepoints, by their numbers in SQLite. A savepoint loses its name to a later one of
+    /// the same name. The last savepoint always has a name.
+    pub savepoints: Vec<Option<String>>,
     pub xa: Option<XaBranch>,
     /// All that it did is undone, which its client may not know: nothing but its end goes well.
     pub lost: bool,
@@ -74,12 +74,7 @@ pub struct XaBranch {
 const MOST_WARNINGS: usize = 64;
 
 impl EngineSession {
-    pub fn new(
-        number: u32,
-        user: Arc<User>,
-        locals: Locals,
-        counted: Option<Arc<()>>,
-    ) -> Self {
+    pub fn new(number: u32, user: Arc<User>, locals: Locals, counted: Option<Arc<()>>) -> Self {
         let database = Arc::clone(&user.databases()[0]);
         let facts = Facts {
             number,

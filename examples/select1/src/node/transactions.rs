@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use epoll_group::session::SessionError;
 
+use crate::node::database::Database;
 use crate::node::dialect::Access;
 use crate::node::engine::Engine;
 use crate::node::errors::{
@@ -17,6 +18,9 @@ use crate::node::errors::{
 };
 use crate::node::pool::Lent;
 use crate::node::state::{EngineSession, Transaction};
+
+/// Savepoints of a transaction in SQLite. Each one slows down every change behind it.
+const MOST_SAVEPOINTS: usize = 1024;
 
 impl Engine {
     /// True if statements outside of a transaction commit by themselves.
@@ -126,8 +130,8 @@ impl Engine {
             None => {
                 let db = session.database.pool.lend()?;
                 db.execute_batch(begin).map_err(sqlite)?;
-                for (_, name) in &transaction.savepoints {
-                    db.execute_batch(&format!("savepoint {name}")).map_err(sqlite)?;
+                for number in 0..transaction.savepoints.len() {
+                    db.execute_batch(&format!("savepoint s{number}")).map_err(sqlite)?;
                 }
                 db
             }
@@ -208,15 +212,22 @@ impl Engine {
     ) -> Result<(), SessionError> {
         self.begin_if_needed(session)?;
         // Outside of a transaction it ends with the statement that sets it.
-        let database = Arc::clone(&session.database);
+        let Some(transaction) = &session.transaction else { return Ok(()) };
+        if transaction.savepoints.last().is_some_and(|last| is_named(last, name)) {
+            self.release_savepoint(session, name)?;
+        }
         let Some(transaction) = &mut session.transaction else { return Ok(()) };
-        transaction.savepoints_set += 1;
-        let own = format!("s{}", transaction.savepoints_set);
-        let set = transaction.db.with(|db| db.execute_batch(&format!("savepoint {own}")));
-        set.unwrap_or(Ok(())).map_err(|error| database.error(&error))?;
-        // One of the same name is forgotten; in SQLite it stays below, which does no harm.
-        transaction.savepoints.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        transaction.savepoints.push((name.to_owned(), own));
+        let number = transaction.savepoints.len();
+        if number >= MOST_SAVEPOINTS {
+            let text = format!("A transaction has at most {MOST_SAVEPOINTS} savepoints");
+            return Err(SessionError::new(1105, b"HY000", text));
+        }
+        in_sqlite(transaction, &session.database, &format!("savepoint s{number}"))?;
+        // An earlier savepoint of this name stays: its release would release those above it.
+        if let Some(same) = transaction.savepoints.iter_mut().find(|known| is_named(known, name)) {
+            *same = None;
+        }
+        transaction.savepoints.push(Some(name.to_owned()));
         Ok(())
     }
 
@@ -225,8 +236,12 @@ impl Engine {
         session: &mut EngineSession,
         name: &str,
     ) -> Result<(), SessionError> {
-        let (transaction, at) = self.at_savepoint(session, name, "release")?;
-        transaction.savepoints.truncate(at);
+        let (transaction, at) = find_savepoint(&mut session.transaction, name)?;
+        // Savepoints below it that have lost their names go, too: the last one must have a name.
+        let kept = transaction.savepoints[..at].iter().rposition(Option::is_some);
+        let kept = kept.map_or(0, |last| last + 1);
+        in_sqlite(transaction, &session.database, &format!("release s{kept}"))?;
+        transaction.savepoints.truncate(kept);
         Ok(())
     }
 
@@ -235,35 +250,35 @@ impl Engine {
         session: &mut EngineSession,
         name: &str,
     ) -> Result<(), SessionError> {
-        let (transaction, at) = self.at_savepoint(session, name, "rollback to")?;
+        let (transaction, at) = find_savepoint(&mut session.transaction, name)?;
+        in_sqlite(transaction, &session.database, &format!("rollback to s{at}"))?;
         transaction.savepoints.truncate(at + 1);
         Ok(())
     }
-
-    /// Does something in SQLite to the savepoint of that name, and says where in the list it is.
-    fn at_savepoint<'s>(
-        &self,
-        session: &'s mut EngineSession,
-        name: &str,
-        verb: &str,
-    ) -> Result<(&'s mut Transaction, usize), SessionError> {
-        let database = Arc::clone(&session.database);
-        let (transaction, at) = find_savepoint(session, name)?;
-        let own = &transaction.savepoints[at].1;
-        let done = transaction.db.with(|db| db.execute_batch(&format!("{verb} {own}")));
-        done.unwrap_or(Ok(())).map_err(|error| database.error(&error))?;
-        Ok((transaction, at))
-    }
 }
 
-fn find_savepoint<'s>(
-    session: &'s mut EngineSession,
+/// Returns the transaction, and the number of the savepoint of this name.
+fn find_savepoint<'t>(
+    transaction: &'t mut Option<Transaction>,
     name: &str,
-) -> Result<(&'s mut Transaction, usize), SessionError> {
-    let transaction = session.transaction.as_mut().ok_or_else(|| no_savepoint(name))?;
-    let is = |(known, _): &(String, String)| known.eq_ignore_ascii_case(name);
-    let at = transaction.savepoints.iter().position(is).ok_or_else(|| no_savepoint(name))?;
-    Ok((transaction, at))
+) -> Result<(&'t mut Transaction, usize), SessionError> {
+    let transaction = transaction.as_mut().ok_or_else(|| no_savepoint(name))?;
+    let at = transaction.savepoints.iter().position(|known| is_named(known, name));
+    Ok((transaction, at.ok_or_else(|| no_savepoint(name))?))
+}
+
+fn is_named(savepoint: &Option<String>, name: &str) -> bool {
+    savepoint.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Runs a statement in the transaction of SQLite, if that has begun.
+fn in_sqlite(
+    transaction: &Transaction,
+    database: &Database,
+    sql: &str,
+) -> Result<(), SessionError> {
+    let done = transaction.db.with(|db| db.execute_batch(sql));
+    done.unwrap_or(Ok(())).map_err(|error| database.error(&error))
 }
 
 /// A branch of a distributed transaction ends by its own statements.

@@ -7,7 +7,9 @@ use epoll_group::{Config, session};
 use lab::xrpc::Client;
 use select1::node::{Engine, Options};
 
-use super::{change, failure, runtime};
+use super::{Server, change, failure, rows, runtime};
+
+const K: &str = "select k from sbtest1 where id = 1";
 
 #[test]
 fn a_transaction_whose_snapshot_fails_has_not_begun() {
@@ -28,4 +30,36 @@ fn a_transaction_whose_snapshot_fails_has_not_begun() {
     assert_eq!(failure(&mut second, "start transaction with consistent snapshot").code, 1030);
     change(&mut second, "savepoint a");
     assert_eq!(failure(&mut second, "rollback to a").code, 1305);
+}
+
+#[test]
+fn savepoints_of_one_name_do_not_pile_up() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "begin");
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
+    for _ in 0..1100 {
+        change(&mut client, "savepoint a");
+    }
+    change(&mut client, "update sbtest1 set k = -2 where id = 1");
+    // The first `a` stays below `b`, without its name.
+    for name in ["b", "A"] {
+        change(&mut client, &format!("savepoint {name}"));
+    }
+    change(&mut client, "update sbtest1 set k = -3 where id = 1");
+    change(&mut client, "rollback to a");
+    assert_eq!(rows(&mut client, K), "-2;");
+    change(&mut client, "release savepoint b");
+    assert_eq!(failure(&mut client, "rollback to a").code, 1305);
+    for number in 0..1024 {
+        change(&mut client, &format!("savepoint s{number}"));
+    }
+    let error = failure(&mut client, "savepoint one_more");
+    assert_eq!(error.text, "A transaction has at most 1024 savepoints");
+    // The last one can still be set again.
+    change(&mut client, "savepoint s1023");
+    change(&mut client, "update sbtest1 set k = -4 where id = 1");
+    change(&mut client, "rollback to s0");
+    assert_eq!(rows(&mut client, K), "-2;");
+    change(&mut client, "commit");
 }
