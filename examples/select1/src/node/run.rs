@@ -53,7 +53,7 @@ pub struct Selected {
 /// Columns of a result, and true if they were not known before.
 type Columns = (Arc<[Description]>, bool);
 
-/// Rows, and their bytes, that are fetched at most until a value says of what type a column is.
+/// Rows, and their bytes, that are fetched at most to find the types of columns.
 const MOST_AHEAD: usize = 256;
 const MOST_BYTES_AHEAD: usize = 1 << 20;
 
@@ -200,13 +200,19 @@ impl Run<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<Selected, SessionError> {
         let mut columns = self.decide_arguments(known);
+        let guessed: Vec<_> = columns.iter().map(|column| column.kind.is_none()).collect();
         let mut bytes = 0;
         while let Some(row) = cursor.look_ahead().map_err(|e| of_sqlite(&e, self.schema))? {
             bytes += row.iter().map(Cell::bytes).sum::<usize>();
-            for (column, cell) in columns.iter_mut().zip(row) {
-                column.kind = column.kind.or_else(|| Type::of_value(cell.get()));
+            for ((column, cell), guessed) in columns.iter_mut().zip(row).zip(&guessed) {
+                if *guessed {
+                    column.kind = wider(column.kind, Type::of_value(cell.get()));
+                }
             }
-            let is_decided = columns.iter().all(|column| column.kind.is_some());
+            // An expression over decimals gives integers for some rows and fractions for others.
+            let is_open = |column: &Description| matches!(column.kind, None | Some(Type::BIGINT));
+            let mut all = columns.iter().zip(&guessed);
+            let is_decided = all.all(|(column, guessed)| !guessed || !is_open(column));
             let is_large = bytes >= MOST_BYTES_AHEAD;
             let is_enough = match self.query.effect {
                 Effect::Write => is_large,
@@ -275,6 +281,18 @@ impl Run<'_> {
             }
         }
         columns
+    }
+}
+
+/// Returns the type of a column with values of both types; `None` is the type of NULL.
+fn wider(guess: Option<Type>, seen: Option<Type>) -> Option<Type> {
+    match (guess, seen) {
+        (Some(Type::BIGINT), Some(Type::Double)) => seen,
+        (Some(Type::Double), Some(Type::BIGINT)) => guess,
+        (Some(Type::BIGINT | Type::Double), Some(seen)) if guess != Some(seen) => {
+            Some(Type::STRING)
+        }
+        _ => guess.or(seen),
     }
 }
 

@@ -159,10 +159,15 @@ fn columns_are_described_as_mysql_does() {
     assert_eq!(column("j").collation, Some(63));
     let expected = "200u|c|1.50m";
     assert_eq!(rows(&mut client, "select a, b, d from kinds"), format!("{expected};"));
-    // An expression has the type of its first value that is not NULL.
+    // An expression has a type that fits its first values.
     let mixed = "select x from (select null as x union all select 3 union all select null)";
     assert_eq!(rows(&mut client, mixed), "NULL;3;NULL;");
-    let wrong = "select x from (select 3 as x union all select 'three')";
+    let mixed = "select x from (select 3 as x union all select 'three')";
+    assert_eq!(rows(&mut client, mixed), "3;three;");
+    change(&mut client, "create table prices (price decimal(10,2))");
+    change(&mut client, "insert into prices values (10.00), (null), (12.50), (7.00)");
+    assert_eq!(rows(&mut client, "select price * 2 from prices"), "20.0d;NULL;25.0d;14.0d;");
+    let wrong = "select if(seq < 1000, seq, 'x') from seq_1_to_1000";
     assert_eq!(failure(&mut client, wrong).code, 1366);
 }
 
