@@ -113,7 +113,6 @@ impl Engine {
                 Ok(done)
             })?,
             Effect::Define => {
-                self.commit(session)?;
                 let done = self.defining(session, |session, db| {
                     if let Some((table, expected)) = &query.conditional {
                         note_condition(session, db, table, *expected, &database.schema, reply)?;

@@ -66,7 +66,7 @@ impl Engine {
         self.begin_if_needed(session)?;
         let limit = self.lock_wait_timeout(session);
         let Some(transaction) = &session.transaction else {
-            if self.is_read_only(session) {
+            if self.next_is_read_only(session) {
                 return Err(read_only_transaction());
             }
             let turn = session.database.writing.acquire(session.interrupt(), limit)?;
@@ -98,12 +98,20 @@ impl Engine {
         done
     }
 
-    /// Runs a definition of tables, which is outside of any transaction.
+    /// Commits, and runs a definition of tables, which is outside of any transaction.
     pub fn defining<T>(
         &self,
         session: &mut EngineSession,
         code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
+        let read_only = match &session.transaction {
+            Some(transaction) => transaction.read_only,
+            None => self.next_is_read_only(session),
+        };
+        if read_only {
+            return Err(read_only_transaction());
+        }
+        self.commit(session)?;
         let turn = session
             .database
             .writing
@@ -151,8 +159,11 @@ impl Engine {
         Ok(())
     }
 
-    fn is_read_only(&self, session: &EngineSession) -> bool {
-        session.locals.is_on("transaction_read_only")
+    /// Returns true if the next transaction is read only. Consumes the settings for it alone.
+    fn next_is_read_only(&self, session: &mut EngineSession) -> bool {
+        session.next_isolation = None;
+        let next = session.next_read_only.take();
+        next.unwrap_or_else(|| session.locals.is_on("transaction_read_only"))
     }
 
     pub fn begin(&self, session: &mut EngineSession, access: Access) -> Result<(), SessionError> {
@@ -160,14 +171,10 @@ impl Engine {
         let next = session.next_isolation.take();
         let isolation = next.as_deref().or_else(|| session.locals.get("transaction_isolation"));
         let repeats = |level: &str| matches!(level, "REPEATABLE-READ" | "SERIALIZABLE");
-        let read_only = session.next_read_only.take();
-        let read_only =
-            access.read_only.or(read_only).unwrap_or_else(|| self.is_read_only(session));
-        session.transaction = Some(Transaction {
-            read_only,
-            repeatable: access.snapshot || isolation.is_some_and(repeats),
-            ..Transaction::default()
-        });
+        let repeatable = access.snapshot || isolation.is_some_and(repeats);
+        let next = self.next_is_read_only(session);
+        let read_only = access.read_only.unwrap_or(next);
+        session.transaction = Some(Transaction { read_only, repeatable, ..Transaction::default() });
         let taken = if access.snapshot { self.take_snapshot(session) } else { Ok(()) };
         if taken.is_err() {
             session.transaction = None;

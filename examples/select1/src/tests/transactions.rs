@@ -63,3 +63,35 @@ fn savepoints_of_one_name_do_not_pile_up() {
     assert_eq!(rows(&mut client, K), "-2;");
     change(&mut client, "commit");
 }
+
+#[test]
+fn what_is_read_only_defines_no_tables() {
+    let server = Server::start();
+    let mut client = server.client();
+    let drop = "drop table sbtest1";
+    change(&mut client, "set session transaction read only");
+    assert_eq!(failure(&mut client, drop).code, 1792);
+    change(&mut client, "set session transaction read write");
+    change(&mut client, "start transaction read only");
+    assert_eq!(failure(&mut client, drop).code, 1792);
+    // The transaction goes on.
+    assert_eq!(failure(&mut client, "update sbtest1 set k = 0").code, 1792);
+    change(&mut client, "commit");
+    change(&mut client, "set transaction read only");
+    assert_eq!(failure(&mut client, drop).code, 1792);
+    change(&mut client, drop);
+}
+
+#[test]
+fn the_next_transaction_may_be_one_statement() {
+    let server = Server::start();
+    let mut client = server.client();
+    let update = "update sbtest1 set k = -1 where id = 1";
+    change(&mut client, "set transaction read only");
+    assert_eq!(failure(&mut client, update).code, 1792);
+    change(&mut client, update);
+    change(&mut client, "set session transaction read only");
+    change(&mut client, "set transaction read write");
+    change(&mut client, update);
+    assert_eq!(failure(&mut client, update).code, 1792);
+}
