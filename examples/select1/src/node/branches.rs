@@ -16,8 +16,8 @@ use crate::node::database::Database;
 use crate::node::dialect::{Access, Xa, Xid};
 use crate::node::engine::Engine;
 use crate::node::errors::{
-    invalid_branch, known_branch, outside_of_branch, too_many_branches, unknown_branch,
-    unsupported, wrong_branch_state,
+    invalid_branch, known_branch, lost_transaction, outside_of_branch, too_many_branches,
+    unknown_branch, unsupported, wrong_branch_state,
 };
 use crate::node::state::{EngineSession, Transaction, Warning, XaBranch};
 
@@ -109,7 +109,9 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         ended_branch(session, xid)?;
-        self.begin_if_needed(session)?;
+        if session.transaction.as_ref().is_some_and(|transaction| transaction.lost) {
+            return Err(lost_transaction());
+        }
         let key = key(session, xid);
         {
             // Held until the branch is there: other sessions may prepare branches meanwhile.

@@ -79,9 +79,6 @@ impl Engine {
         if transaction.read_only {
             return Err(read_only_transaction());
         }
-        if transaction.xa.as_ref().is_some_and(|branch| branch.ended) {
-            return Err(wrong_branch_state());
-        }
         if transaction.turn.is_none() {
             let turn = session.database.writing.acquire(session.interrupt(), limit)?;
             if let Some(transaction) = &mut session.transaction {
@@ -149,14 +146,18 @@ impl Engine {
         Ok(db)
     }
 
-    pub fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
-        if session.transaction.as_ref().is_some_and(|transaction| transaction.lost) {
-            return Err(lost_transaction());
+    /// Begins a transaction before a statement if the session is in none and does not commit by itself.
+    ///
+    /// # Errors
+    /// The transaction takes no more statements.
+    fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
+        match &session.transaction {
+            None if self.commits_itself(session) => Ok(()),
+            None => self.begin(session, Access::default()),
+            Some(Transaction { lost: true, .. }) => Err(lost_transaction()),
+            Some(Transaction { xa: Some(branch), .. }) if branch.ended => Err(wrong_branch_state()),
+            Some(_) => Ok(()),
         }
-        if session.transaction.is_none() && !self.commits_itself(session) {
-            self.begin(session, Access::default())?;
-        }
-        Ok(())
     }
 
     /// Returns true if the next transaction is read only. Consumes the settings for it alone.

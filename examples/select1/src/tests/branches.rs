@@ -90,6 +90,7 @@ fn steps_out_of_order_are_refused_and_change_nothing() {
     refused(&mut client, &[("xa commit 'a'", 1399), ("xa rollback 'a'", 1399), ("commit", 1399)]);
     change(&mut client, "xa end 'a'");
     refused(&mut client, &[("update sbtest1 set k = 0", 1399), ("xa end 'a'", 1399)]);
+    refused(&mut client, &[(K, 1399), ("set @a = (select 1)", 1399), ("savepoint a", 1399)]);
     change(&mut client, "xa prepare 'a'");
     refused(&mut client, &[("xa start 'a'", 1440), ("xa commit 'a' one phase", 1398)]);
     // Two sessions may begin a branch of one name, and only one of them prepares it.
