@@ -64,10 +64,7 @@ pub fn to_sql(value: ScalarValue<'_>) -> Result<ToSqlOutput<'_>, SessionError> {
         ScalarValue::Null => owned(Value::Null),
         ScalarValue::Octets(bytes) => Ok(ToSqlOutput::Borrowed(ValueRef::Blob(bytes))),
         ScalarValue::Double(number) => owned(Value::Real(number)),
-        // Through its text, as the number that people see.
-        ScalarValue::Float(number) => {
-            owned(Value::Real(number.to_string().parse().unwrap_or_else(|_| number.into())))
-        }
+        ScalarValue::Float(number) => owned(Value::Real(widen(number))),
         ScalarValue::Bool(is) => owned(Value::Integer(is.into())),
         ScalarValue::String(bytes, Some(BINARY)) => {
             Ok(ToSqlOutput::Borrowed(ValueRef::Blob(bytes)))
@@ -83,6 +80,11 @@ pub fn to_sql(value: ScalarValue<'_>) -> Result<ToSqlOutput<'_>, SessionError> {
         ScalarValue::Identifier(_) => Err(SessionError::unsupported("a name is no value")),
         _ => Err(SessionError::unsupported("an argument of an unknown kind")),
     }
+}
+
+/// Returns the number that has the same shortest text: SQL stores 0.1 and not 0.10000000149.
+pub fn widen(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
 /// A number in the form that keeps all of its digits.

@@ -22,6 +22,7 @@ use super::shape::{Asked, Wanted, Way};
 use super::types::type_of;
 use super::value::name_of;
 use super::{refuse, sqlite};
+use crate::node::arguments::widen;
 use crate::node::columns::Description;
 use crate::node::cursor::{Compiled, Cursor};
 use crate::node::dialect::quoted;
@@ -286,7 +287,7 @@ impl<'a> Bound<'a> {
             },
             ScalarValue::Bool(value) => ValueRef::Integer(value.into()),
             ScalarValue::Double(value) => ValueRef::Real(value),
-            ScalarValue::Float(value) => ValueRef::Real(value.into()),
+            ScalarValue::Float(value) => ValueRef::Real(widen(value)),
             ScalarValue::String(text, _) if binary || std::str::from_utf8(text).is_err() => {
                 ValueRef::Blob(text)
             }

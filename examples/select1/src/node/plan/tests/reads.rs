@@ -249,3 +249,15 @@ fn a_decimal_of_too_many_digits_is_refused_and_not_null() {
     assert_eq!(refusal(&db, scan("t"), Vec::new()), "DECIMAL is out of range");
     assert_eq!(ids(&db, scan("t")), ["1", "2"]);
 }
+
+#[test]
+fn a_float_key_gets_what_its_text_has_stored() {
+    let db = database(
+        "create table t (id int, f float);
+         create index k_f on t (f);
+         insert into t values (1, 0.1), (2, '0.1'), (3, 0.25)",
+    );
+    let get = |f| AnyPlan::get(table("t"), index("k_f"), [key(&[("f", Scalar::float(f))])]);
+    assert_eq!(ids(&db, get(0.1)), ["1", "2"]);
+    assert_eq!(ids(&db, get(0.25)), ["3"]);
+}
