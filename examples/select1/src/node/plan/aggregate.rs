@@ -19,6 +19,7 @@ pub(super) struct Aggregate {
     ty: Type,
     moment: Option<Type>,
     seen: Option<HashSet<Key>>,
+    seen_bytes: usize,
     count: u64,
     sum: Sum,
     best: Option<Val<'static>>,
@@ -38,8 +39,8 @@ enum Key {
     Text(Box<[u8]>),
 }
 
-/// Most different values that are kept.
-const MOST_DISTINCT: usize = 1 << 20;
+/// Most bytes of different values that are kept.
+const MOST_BYTES: usize = 64 << 20;
 
 /// Digits that a sum has more than what is added up, as in MySQL.
 const SUM_DIGITS: u8 = 22;
@@ -73,6 +74,7 @@ impl Aggregate {
             ty,
             moment: infer::moment(over, over)?,
             seen: is_distinct.then(HashSet::new),
+            seen_bytes: 0,
             count: 0,
             sum: if is_exact { Sum::Exact(Exact::ZERO) } else { Sum::Double(0.0) },
             best: None,
@@ -91,13 +93,16 @@ impl Aggregate {
     pub(super) fn add(&mut self, value: &Val<'_>) -> Result<(), SessionError> {
         let Some(number) = value.number() else { return Ok(()) };
         if let Some(seen) = &mut self.seen {
-            if seen.len() >= MOST_DISTINCT {
-                return Err(refuse(format_args!(
-                    "AGGR: more than {MOST_DISTINCT} different values"
-                )));
-            }
-            if !seen.insert(Key::of(value, number)) {
+            let key = Key::of(value, number);
+            let bytes = key.bytes();
+            if !seen.insert(key) {
                 return Ok(());
+            }
+            self.seen_bytes += bytes;
+            if self.seen_bytes > MOST_BYTES {
+                return Err(refuse(format_args!(
+                    "AGGR: more than {MOST_BYTES} bytes of different values"
+                )));
             }
         }
         self.count += 1;
@@ -169,5 +174,10 @@ impl Key {
             // There are two zeros.
             None => Self::Double((number.to_f64() + 0.0).to_bits()),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        let text = if let Self::Text(text) = self { text.len() } else { 0 };
+        size_of::<Self>() + text
     }
 }

@@ -62,6 +62,20 @@ fn an_aggregate_is_one_row_of_the_type_that_mysql_gives_it() {
     );
 }
 
+#[test]
+fn different_values_are_kept_up_to_64_mib() {
+    let db = database(
+        "create table t (s longtext);
+         with n (x) as (values (1), (2), (3), (4)) insert into t select printf('%020000000d', x) from n",
+    );
+    let count =
+        |plan: AnyPlan| plan.aggregate(AggrType::CountDistinctFunc, text("n"), Expr::reference(0));
+    let text = refusal(&db, count(scan("t")), Vec::new());
+    assert_eq!(text, "AGGR: more than 67108864 bytes of different values");
+    connection(&db).execute("update t set s = replace(s, '4', '3')", []).expect("rows");
+    assert_eq!(rows(&db, count(scan("t"))), ["3"]);
+}
+
 /// Numbers of hundredths.
 fn naive(values: &[Option<i64>]) -> Vec<String> {
     let mut all: Vec<i128> = values.iter().flatten().map(|value| i128::from(*value)).collect();
