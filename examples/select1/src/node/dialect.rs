@@ -82,6 +82,12 @@ pub struct Query {
     pub items: Vec<Item>,
     /// The table into which it inserts.
     pub inserts_into: Option<String>,
+    /// Names of the columns that the statement lists for it; empty if it lists none.
+    pub inserts_columns: Vec<String>,
+    /// Values of its first row; empty if a query gives the rows.
+    pub first_row: Vec<Inserted>,
+    /// Set by `on duplicate key update`: an existing row may be changed instead.
+    pub updates: bool,
     /// Rows that are there already are passed over, with a warning.
     pub ignores: bool,
     /// Definitions that belong to it.
@@ -90,6 +96,15 @@ pub struct Query {
     pub retriggers: Option<String>,
     /// Of `IF EXISTS` and `IF NOT EXISTS`: the table, and whether it is to be there.
     pub conditional: Option<(String, Expected)>,
+}
+
+/// A value that a statement inserts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    Null,
+    /// The argument of this number.
+    Argument(usize),
+    Other,
 }
 
 /// Condition of a definition on its table.

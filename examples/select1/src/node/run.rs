@@ -7,12 +7,12 @@ use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, Row, RowSource, SessionError};
 use rusqlite::types::{ToSqlOutput, Value};
-use rusqlite::{Connection, Statement};
+use rusqlite::{Connection, OptionalExtension, Statement};
 
 use crate::node::arguments;
 use crate::node::columns::{Description, Type, triggers};
 use crate::node::cursor::{Cell, Compiled, Cursor};
-use crate::node::dialect::{Effect, Item, Query};
+use crate::node::dialect::{Effect, Inserted, Item, Query};
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
 use crate::node::rest::{Rows, write_row};
@@ -35,6 +35,8 @@ pub struct Run<'a> {
 pub struct Outcome {
     pub affected: u64,
     pub last_insert_id: u64,
+    /// True if SQLite has chosen that number.
+    pub is_generated: bool,
     /// Its columns, if they were not known before.
     pub described: Option<Arc<[Description]>>,
     /// Its rows, if it has a result.
@@ -101,7 +103,8 @@ impl Run<'_> {
             // It may have changed rows and inserted none. Then the number is an older one, perhaps of
             // another session.
             if db.last_insert_rowid() != last_before {
-                outcome.last_insert_id = self.first_number(db, outcome.affected).map_err(sqlite)?;
+                (outcome.last_insert_id, outcome.is_generated) =
+                    self.first_number(db, outcome.affected).map_err(sqlite)?;
             }
         }
         Ok(outcome)
@@ -175,20 +178,37 @@ impl Run<'_> {
             && self.query.items.iter().any(|item| item.argument == Some(argument))
     }
 
-    /// The number that the database gave to the first row it has inserted.
-    fn first_number(&self, db: &Connection, affected: u64) -> rusqlite::Result<u64> {
-        let Some(table) = self.query.inserts_into.as_deref().filter(|_| affected > 0) else {
-            return Ok(0);
+    /// Returns the number of the first inserted row, and true if SQLite has chosen it. If the client has
+    /// chosen it, or rows may have been updated instead, the number is that of the last row.
+    fn first_number(&self, db: &Connection, affected: u64) -> rusqlite::Result<(u64, bool)> {
+        let Query { inserts_into, inserts_columns, first_row, updates, .. } = self.query;
+        let Some(table) = inserts_into.as_deref().filter(|_| affected > 0) else {
+            return Ok((0, false));
         };
         let mut numbered = db.prepare_cached(
-            "select exists(select 1 from sqlite_master where type = 'table' \
+            "select cid, name from pragma_table_info(?1) where pk = 1 \
+             and exists(select 1 from sqlite_master where type = 'table' \
              and name = ?1 collate nocase and sql like '%autoincrement%')",
         )?;
-        if !numbered.query_row([table], |row| row.get::<_, bool>(0))? {
-            return Ok(0);
-        }
+        let column =
+            numbered.query_row([table], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((number, name)): Option<(u16, String)> = column else { return Ok((0, false)) };
+        let at = if inserts_columns.is_empty() {
+            Some(usize::from(number))
+        } else {
+            inserts_columns.iter().position(|listed| listed.eq_ignore_ascii_case(&name))
+        };
+        // The other rows are taken to be like the first one.
+        let is_generated = at.is_none_or(|at| match first_row.get(at) {
+            Some(Inserted::Null) => true,
+            Some(Inserted::Argument(at)) => {
+                matches!(self.arguments.get(*at), Some(ScalarValue::Null))
+            }
+            _ => false,
+        });
         let last = u64::try_from(db.last_insert_rowid()).unwrap_or(0);
-        Ok((last + 1).saturating_sub(affected))
+        let before = if is_generated && !updates { affected - 1 } else { 0 };
+        Ok((last.saturating_sub(before), is_generated))
     }
 
     /// Sends the columns. Before that it fetches rows until it knows whether there are two, and of what

@@ -124,14 +124,15 @@ impl Engine {
                 Outcome::default()
             }
         };
-        let Outcome { affected, last_insert_id, described, rows } = outcome;
+        let Outcome { affected, last_insert_id, is_generated, described, rows } = outcome;
         if let Some(columns) = described {
             prepared.describe(generation, columns);
         }
         if let Some(rows) = rows {
             return self.give_rows(session, rows, reply);
         }
-        session.changed(i64::try_from(affected).unwrap_or(i64::MAX), last_insert_id);
+        let generated = if is_generated { last_insert_id } else { 0 };
+        session.changed(i64::try_from(affected).unwrap_or(i64::MAX), generated);
         reply.affected(affected);
         reply.last_insert_id(last_insert_id);
         Ok(())

@@ -190,6 +190,34 @@ fn the_number_of_a_row_is_told_to_who_inserted_it() {
 }
 
 #[test]
+fn the_number_of_a_row_is_one_that_was_inserted() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table a (u char(1) unique, id int auto_increment primary key)");
+    for (sql, number, generated) in [
+        ("insert into a (id, u) values (100, 'p'), (50, 'q')", 50, 0),
+        ("insert into a (u) values ('r'), ('s')", 101, 101),
+        ("insert into a values ('t', 70)", 70, 101),
+        ("insert into a select 'u', 71", 71, 101),
+        ("insert a values (concat('v', ''), null), ('w', null)", 103, 103),
+        ("insert into a (`U`, ID) values ('x', 80)", 80, 103),
+        ("insert into a (u) values ('y'), ('p') on duplicate key update u = 'z'", 105, 105),
+    ] {
+        let reply = client.run(2, request::update(sql)).good();
+        assert_eq!(reply.insert_id, Some(number), "{sql}");
+        let last = rows(&mut client, "select last_insert_id()");
+        assert_eq!(last, format!("{generated};"), "{sql}");
+    }
+    let sql = "insert into a values (?, ?)";
+    for (id, number) in [(Scalar::null(), 107), (Scalar::signed(90), 90)] {
+        let letter = Scalar::string(format!("{}", number % 10), None);
+        let reply = client.run(2, request::query_with(sql, [letter, id])).good();
+        assert_eq!(reply.insert_id, Some(number));
+        assert_eq!(rows(&mut client, "select last_insert_id()"), "107;");
+    }
+}
+
+#[test]
 fn a_text_that_is_no_utf8_is_sent_as_it_is() {
     let server = Server::start();
     let mut client = server.client();

@@ -4,7 +4,8 @@ use epoll_group::session::SessionError;
 
 use super::Rewrite;
 use crate::node::dialect::cursor::Cursor;
-use crate::node::dialect::{Effect, Expected};
+use crate::node::dialect::scan::Kind;
+use crate::node::dialect::{Effect, Expected, Inserted};
 use crate::node::errors::unsupported;
 
 impl Rewrite<'_, '_> {
@@ -84,6 +85,8 @@ impl Rewrite<'_, '_> {
             let name = cursor.name();
             let name = if cursor.symbol(".") { cursor.name() } else { name };
             self.query.inserts_into = name;
+            self.query.inserts_columns = columns(&mut cursor);
+            self.query.first_row = first_row(cursor);
         }
     }
 
@@ -146,6 +149,7 @@ impl Rewrite<'_, '_> {
             phrase.iter().enumerate().all(|(at, word)| self.is_word(from + at, word))
         });
         let Some(from) = found else { return };
+        self.query.updates = true;
         let range = self.tokens[from].start..self.tokens[from + 3].end();
         self.replace(range, "on conflict do update set");
         for at in from + 4..self.tokens.len() {
@@ -154,4 +158,54 @@ impl Rewrite<'_, '_> {
             }
         }
     }
+}
+
+/// Reads a list of columns, if one comes next.
+fn columns(cursor: &mut Cursor<'_, '_>) -> Vec<String> {
+    let mut list = cursor.clone();
+    let mut columns = Vec::new();
+    while list.symbol(if columns.is_empty() { "(" } else { "," }) {
+        columns.extend(list.name());
+    }
+    if !list.symbol(")") {
+        // It may be a query in parentheses.
+        return Vec::new();
+    }
+    *cursor = list;
+    columns
+}
+
+/// Reads the first row behind `values`.
+fn first_row(mut cursor: Cursor<'_, '_>) -> Vec<Inserted> {
+    let mut row = Vec::new();
+    if cursor.one_of(&["values", "value"]).is_none() {
+        return row;
+    }
+    let (mut depth, mut marks, mut tokens) = (0, 0, 0);
+    let mut value = Inserted::Other;
+    while let Some(token) = cursor.next() {
+        match token.text {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 || depth == 1 && matches!(token.text, "(" | ",") {
+            if token.text != "(" {
+                row.push(if tokens == 1 { value } else { Inserted::Other });
+            }
+            if depth == 0 {
+                break;
+            }
+            tokens = 0;
+            continue;
+        }
+        tokens += 1;
+        value = match token.kind {
+            Kind::Mark => Inserted::Argument(marks),
+            _ if token.is_word("null") => Inserted::Null,
+            _ => Inserted::Other,
+        };
+        marks += usize::from(token.kind == Kind::Mark);
+    }
+    row
 }
