@@ -137,8 +137,8 @@
 //!
 //! # Logs
 //!
-//! Events go through `tracing`, with targets that begin with `epoll_group`. Of each kind at most
-//! `max_log_events` are written in a second.
+//! Events go through `tracing`, with targets that begin with `epoll_group`. Of each kind that peers or
+//! handlers can cause, at most `max_log_events` are written in a second.
 //!
 //! | level | events |
 //! |---|---|

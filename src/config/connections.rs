@@ -46,7 +46,8 @@ impl Config {
     /// Receive buffer of the kernel for each TCP connection (`SO_RCVBUF`). Unix sockets have none: a
     /// peer's bytes count against its own send buffer.
     ///
-    /// *Live*, for new connections; a change to 0 for new listeners. *Unit* bytes. *Range* 0, or
+    /// *Live*, for new connections; a larger size, or a change to 0, for new listeners, because the kernel
+    /// takes the largest window from the listener. *Unit* bytes. *Range* 0, or
     /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that sends faster than the
     /// server answers; a fixed size also ends the kernel's own tuning.
     #[must_use]

@@ -503,7 +503,7 @@ pub(super) fn serve(
     let handshake_timeout = options.handshake_timeout.unwrap_or(config.handshake_timeout);
     let now = clock::now();
     let handshake_until = layered.then(|| now + handshake_timeout);
-    let silent_until = now + options.time_for_first_bytes(config);
+    let silent_until = options.time_for_first_bytes(config).map(|limit| now + limit);
     let recv = Recv::accepted(silent_until, handshake_until);
     let connection =
         Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv)

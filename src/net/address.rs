@@ -149,8 +149,12 @@ impl ToAddress for str {
         }
         // Without this, a wrong port or a path would be looked up as a name.
         let host = self.rsplit_once(':').map_or("", |(host, _)| host);
-        let bracketed = host.starts_with('[') == host.ends_with(']');
-        if host.is_empty() || host == "*" || host.contains('/') || !bracketed {
+        let has_brackets = host.starts_with('[') && host.ends_with(']');
+        if host.is_empty()
+            || host == "*"
+            || host.contains('/')
+            || host.contains(':') != has_brackets
+        {
             let text = format!("{self:?} is no HOST:PORT, [IPV6]:PORT or unix:PATH");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }

@@ -110,6 +110,8 @@ pub(super) const HOLDS_DONE: Marks = Marks::bit(FIRST_OWN_MARK + 7);
 pub(super) const NOTIFIED: Marks = Marks::bit(FIRST_OWN_MARK + 8);
 /// The user has resumed reading.
 pub(super) const UNPAUSED: Marks = Marks::bit(FIRST_OWN_MARK + 9);
+/// `reason` is set: end at once, by a reset.
+pub(super) const RESET: Marks = Marks::bit(FIRST_OWN_MARK + 10);
 
 impl Conn {
     /// Makes the state for a socket and registers the socket. From then on the connection is
@@ -234,7 +236,7 @@ impl Conn {
         &self.parts().protocol
     }
 
-    pub(super) fn first_bytes_timeout(&self) -> Duration {
+    pub(super) fn first_bytes_timeout(&self) -> Option<Duration> {
         self.protocol().options().time_for_first_bytes(self.group.config())
     }
 
@@ -462,14 +464,17 @@ impl Conn {
         }
     }
 
-    /// Ends the connection: no event or timer reaches it afterwards.
-    pub(super) fn retire(&self) {
+    /// Ends the connection: no event or timer reaches it afterwards. A TCP peer gets a reset, or the end of
+    /// the stream.
+    pub(super) fn retire(&self, resets: bool) {
         let deadline = lock(&self.deadline).take();
         if let Some((_, id)) = deadline {
             self.group.cancel_deadline(id);
         }
-        // An error means that the peer is gone already, which is fine.
-        let _ = socket::shutdown_both(self.fd());
+        if !(resets && self.family == Family::Tcp && socket::reset(self.fd()).is_ok()) {
+            // An error means that the peer is gone already, which is fine.
+            let _ = socket::shutdown_both(self.fd());
+        }
         if let Some(token) = self.token.get() {
             self.group.unwatch(self.fd(), *token);
         }

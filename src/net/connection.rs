@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::address::{Address, Credentials};
 use super::close::Close;
-use super::conn::{CLOSE, Conn, NOTIFIED};
+use super::conn::{CLOSE, Conn, NOTIFIED, RESET};
 use super::layer::Layer;
 use super::phase::Phase;
 use super::pieces::Pieces;
@@ -176,13 +176,14 @@ impl Connection {
         self.0.begin_close(reason.into().0, CLOSE);
     }
 
-    /// Resets the connection, from any thread, without waiting. Bytes that wait to be sent are dropped.
+    /// Resets the connection, from any thread, without waiting; if a callback runs, after it. Bytes that
+    /// wait to be sent are dropped.
     ///
     /// A proxy passes on a broken connection by it. After a [`close`](Self::close), the peer would take
     /// the part that it got for the whole stream. Unix sockets have no reset: the peer sees the end of the
     /// stream.
     pub fn abort(&self, reason: impl Into<Close>) {
-        self.0.abort(reason.into().0);
+        self.0.break_off(reason.into().0, RESET);
     }
 
     /// Returns the class of the connection: how urgent its work is.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason, HalfClose};
-use super::conn::READABLE;
+use super::conn::{READABLE, RESET};
 use super::phase::Phase;
 use super::receive::{Ending, Next, Recv, Round, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
@@ -180,7 +180,8 @@ impl Round<'_> {
         self.conn.tell_when_flushed();
     }
 
-    /// Ends the connection for one of the marks [`ABORT`](super::conn::ABORT), [`CUT`] and [`OVER`].
+    /// Ends the connection for one of the marks [`ABORT`](super::conn::ABORT), [`RESET`], [`CUT`] and
+    /// [`OVER`].
     pub(super) fn end_at_once(&self, recv: &mut Recv, marks: Marks) {
         let noted = lock(&self.conn.reason).take().map(|reason| *reason);
         let reason = match noted {
@@ -263,7 +264,8 @@ impl Round<'_> {
 
     /// Lets the peer's time for its first bytes, or its idle time, begin anew.
     pub(super) fn renew_silence(&self, recv: &mut Recv, now: Instant) {
-        recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
+        let limit = self.conn.first_bytes_timeout().unwrap_or(SWITCHED_OFF);
+        recv.silent_until = recv.silent_until.map(|_| now + limit);
         recv.heard_at = recv.heard_at.map(|_| now);
     }
 
@@ -326,7 +328,7 @@ impl Round<'_> {
         let silent = recv.silent_until.filter(passed);
         let handshake = recv.handshake_until.filter(passed);
         if let Some(until) = silent.into_iter().chain(handshake).min() {
-            let first_bytes = self.conn.first_bytes_timeout();
+            let first_bytes = self.conn.first_bytes_timeout().unwrap_or(SWITCHED_OFF);
             let limit = self.conn.handshake_timeout();
             // If this runtime was late too, the peer had no full chance.
             if !recv.frame_excuse.covers(until, now) {
@@ -380,6 +382,9 @@ impl Round<'_> {
     pub(super) fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
         let reason = reason.or_else(|| recv.reason.take().map(|reason| *reason));
         let reason = reason.unwrap_or(CloseReason::ByPeer);
+        // A peer must not take a part of the stream for the whole.
+        let waits = !self.conn.phase().is_shut() && self.conn.pending.load(Ordering::Relaxed) > 0;
+        let resets = (waits || self.marks.has(RESET)) && !recv.stage.is_connecting();
         recv.stage = Stage::Closed;
         self.forget_pause(recv);
         self.end_handshake(recv);
@@ -402,9 +407,12 @@ impl Round<'_> {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
             guard(&self.conn.group, "connect_failed", failed);
         }
-        self.conn.retire();
+        self.conn.retire(resets);
     }
 }
+
+/// Time for the first bytes of a connection that was silent already when the limit was switched off.
+const SWITCHED_OFF: Duration = Duration::from_secs(3600);
 
 /// Linger time of an idle connection. No request is in progress, and its replies have left long
 /// ago. The time is for a request that the peer sends just now.

@@ -286,7 +286,7 @@ impl Conn {
         if let Some(bytes) = changed {
             let (limit, own) = (self.group.config().max_buffered_bytes, kept);
             if kept > before && !leaves_room(own, bytes, limit) {
-                self.break_off(CloseReason::MemoryBudget { own, bytes, limit });
+                self.break_off(CloseReason::MemoryBudget { own, bytes, limit }, ABORT);
             }
         }
         let send = |left: Option<_>| left.map_or(Sent::Closed, |left| self.send_inbox(left));

@@ -23,7 +23,9 @@
 //!   and the connection is read on until the peer has finished too.
 //! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
 //!   `closed` gets [`CloseReason::Reset`].
-//! * **Reset by us.** [`Connection::abort`] passes on the break of another connection.
+//! * **Reset by us.** [`Connection::abort`] passes on the break of another connection. A connection that
+//!   ends although sent bytes wait, at a time-out for example, is reset too: the peer must not take a part
+//!   of the stream for the whole.
 //! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the
 //!   peer's bytes is read and dropped for a while. Otherwise unread input would turn the close into
 //!   a reset, and the peer could lose the last reply.
@@ -52,8 +54,9 @@
 //! }
 //! ```
 //!
-//! Both protocols call `pass` in `received`, and `resume_reads` of the other connection in `drained`. Both
-//! connections have [`FullBacklog::Notify`]: with `PauseReads`, two full backlogs may wait for each other.
+//! Both protocols call `pass` in `received`, and `resume_reads` of the other connection in `drained`. Each
+//! ends the other connection in `closed`: a paused one has no deadline. Both connections have
+//! [`FullBacklog::Notify`]: with `PauseReads`, two full backlogs may wait for each other.
 
 mod accept;
 mod address;

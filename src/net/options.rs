@@ -65,17 +65,12 @@ impl ConnOptions {
         config.validate()
     }
 
-    /// Returns the time for the first bytes, or [`NEVER`].
-    pub(super) fn time_for_first_bytes(&self, config: &Config) -> Duration {
-        match self.first_bytes_timeout.unwrap_or(config.first_bytes_timeout) {
-            Duration::ZERO => NEVER,
-            limit => limit,
-        }
+    /// Returns the time for the first bytes, unless it has no limit.
+    pub(super) fn time_for_first_bytes(&self, config: &Config) -> Option<Duration> {
+        let limit = self.first_bytes_timeout.unwrap_or(config.first_bytes_timeout);
+        (!limit.is_zero()).then_some(limit)
     }
 }
-
-/// Longer than any connection lives, and short enough to be added to an `Instant`: a hundred years.
-pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Options of one listener and its connections, for [`listen_with`](crate::Handle::listen_with). An
 /// option that is not set has the value in the [`Config`]. A time-out has the range of the tunable

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use super::close::CloseReason;
-use super::conn::{ABORT, Conn};
+use super::conn::Conn;
 use crate::sync::mutant::mutant;
 use crate::sync::runner::Marks;
 use crate::sync::shim::atomic::Ordering;
 use crate::sync::shim::lock;
-use crate::sys::socket;
 
 /// Part of a connection's state that all threads may read. The receiving side owns the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,23 +92,11 @@ impl Conn {
         self.notify_recv(mark);
     }
 
-    /// Asks the receiving side to end the connection at once, because its backlog will not leave. A
-    /// callback may wait for that.
-    pub(super) fn break_off(self: &Arc<Self>, reason: CloseReason) {
+    /// Asks the receiving side to end the connection at once in the way that `mark` says, without its
+    /// backlog. A callback may wait for that to leave.
+    pub(super) fn break_off(self: &Arc<Self>, reason: CloseReason, mark: Marks) {
         self.note_close(reason);
-        self.notify_recv_and_callback(ABORT);
-    }
-
-    /// Resets the connection, and asks the receiving side to end it at once.
-    pub(super) fn abort(self: &Arc<Self>, reason: CloseReason) {
-        // The reset of an attempt to connect would look like an answer of the server.
-        let opened = self.phase() != Phase::Opening;
-        self.note_close(reason);
-        if opened {
-            // A Unix socket has no reset. Its peer sees the end of the stream.
-            let _ = socket::reset(self.fd());
-        }
-        self.notify_recv_and_callback(ABORT);
+        self.notify_recv_and_callback(mark);
     }
 
     fn note_close(&self, reason: CloseReason) {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{
-    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, READABLE, RESUME, UNPAUSED,
+    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, READABLE, RESET, RESUME, UNPAUSED,
     WRITABLE,
 };
 use super::connection::Connection;
 use super::handler::Handler;
 use super::layers::Pass;
-use super::options::{FullBacklog, NEVER};
+use super::options::FullBacklog;
 use super::phase::Phase;
 use super::read_buf::{Input, Outcome, ReadBuf};
 use super::read_more::Reader;
@@ -72,6 +72,8 @@ pub(super) struct Recv {
     pub(super) idle: bool,
     /// Time by which a peer that has not sent anything must send its first bytes.
     pub(super) silent_until: Option<Instant>,
+    /// Set when the peer has sent its first bytes.
+    has_spoken: bool,
     /// Time of the last receive.
     pub(super) heard_at: Option<Instant>,
     /// Time by which the unconsumed bytes must be a whole frame.
@@ -159,8 +161,11 @@ pub(super) enum Next {
 
 impl Recv {
     /// State of an accepted connection.
-    pub(super) fn accepted(silent_until: Instant, handshake_until: Option<Instant>) -> Self {
-        Self { silent_until: Some(silent_until), handshake_until, ..Self::new(Stage::New) }
+    pub(super) fn accepted(
+        silent_until: Option<Instant>,
+        handshake_until: Option<Instant>,
+    ) -> Self {
+        Self { silent_until, handshake_until, ..Self::new(Stage::New) }
     }
 
     /// State of an outgoing connection.
@@ -232,6 +237,7 @@ impl Recv {
             dry: false,
             idle: false,
             silent_until: None,
+            has_spoken: false,
             heard_at: None,
             frame_until: None,
             frame_late: false,
@@ -390,7 +396,7 @@ impl Round<'_> {
                 return Next::Rest;
             }
         }
-        if marks.has(ABORT | CUT | OVER) {
+        if marks.has(ABORT | RESET | CUT | OVER) {
             self.end_at_once(recv, marks);
             return Next::Rest;
         }
@@ -723,10 +729,6 @@ impl Round<'_> {
             self.await_first_bytes(recv);
         }
         self.open(recv);
-        // The first bytes may have come before, with the end of a handshake.
-        if recv.silent_until.is_none() {
-            self.arm_idle(recv, clock::now());
-        }
         let later = mem::take(&mut recv.later);
         if !later.is_empty() {
             self.conn.notify_recv(later);
@@ -736,8 +738,12 @@ impl Round<'_> {
     /// Gives an accepted connection the time for its first bytes once more. The earlier ones were of a
     /// proxy or of a handshake.
     fn await_first_bytes(&self, recv: &mut Recv) {
-        if self.conn.origin == Origin::Accepted && recv.silent_until.is_none() {
-            let until = clock::now() + self.conn.first_bytes_timeout();
+        recv.has_spoken = false;
+        if self.conn.origin == Origin::Accepted
+            && recv.silent_until.is_none()
+            && let Some(limit) = self.conn.first_bytes_timeout()
+        {
+            let until = clock::now() + limit;
             recv.silent_until = Some(until);
             self.conn.group.usage().silent_opened();
             self.conn.arm(until);
@@ -757,7 +763,8 @@ impl Round<'_> {
                 recv.handler = Some(handler);
                 // Release: pairs with the Acquire in `TellDrained`, so its call follows `opened`.
                 self.conn.has_opened.store(true, Ordering::Release);
-                if self.conn.first_bytes_timeout() == NEVER {
+                if self.conn.origin == Origin::Accepted && recv.silent_until.is_none() {
+                    // The first bytes have no limit, or have come with the end of a handshake.
                     let now = clock::now();
                     recv.heard_at = Some(now);
                     self.arm_idle(recv, now);
@@ -928,8 +935,9 @@ impl Round<'_> {
     #[inline(always)]
     pub(super) fn heard(&mut self, recv: &mut Recv, bytes: usize, now: Instant) {
         recv.heard_at = Some(now);
-        if self.end_silence(recv) {
+        if !mem::replace(&mut recv.has_spoken, true) {
             self.first = true;
+            self.end_silence(recv);
             self.arm_idle(recv, now);
         }
         self.conn.count(Counter::BytesReceived, bytes as u64);
@@ -1189,7 +1197,7 @@ fn is_aside(recv: &Recv, marks: Marks) -> bool {
 
 /// Marks that may end the connection.
 const ENDING: Marks =
-    ABORT.or(CUT).or(OVER).or(CLOSE).or(DRAIN).or(TIMER).or(HOLDS_DONE).or(FLUSHED);
+    ABORT.or(RESET).or(CUT).or(OVER).or(CLOSE).or(DRAIN).or(TIMER).or(HOLDS_DONE).or(FLUSHED);
 
 /// Bytes that a frame's header may add to `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;

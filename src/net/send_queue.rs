@@ -316,7 +316,7 @@ impl Conn {
             self.advance(Phase::Shut);
             self.change_pending(before + inboxed, 0);
             out.backlog.clear();
-            self.break_off(CloseReason::from_io(error));
+            self.break_off(CloseReason::from_io(error), ABORT);
             return Sent::Closed;
         }
         let mut sent = Sent::Sent;
@@ -416,7 +416,7 @@ impl Conn {
                 Due { at: now + (limit - settling), sent: Some(out.sent_bytes + share) }
             }
             Some(_) => {
-                self.break_off(CloseReason::WriteTimeout(limit));
+                self.break_off(CloseReason::WriteTimeout(limit), ABORT);
                 return;
             }
         };
@@ -427,7 +427,9 @@ impl Conn {
     /// Notifies the receiving side of the states that it waits for.
     fn tell_waiting(self: &Arc<Self>, out: &mut Outbound, marks: Marks) {
         out.was_high |= marks.has(READER_WAITS);
-        if out.was_high && out.backlog.len() <= self.group.config().write_low_watermark_bytes {
+        // Bytes that wait for a handshake count too.
+        let waiting = self.pending.load(Ordering::Relaxed);
+        if out.was_high && waiting <= self.group.config().write_low_watermark_bytes {
             out.was_high = false;
             self.notify_recv_and_callback(RESUME);
         }
@@ -483,7 +485,7 @@ impl Conn {
     /// under a lock.
     pub(super) fn keep_budget(self: &Arc<Self>, bytes: usize) {
         if let Some(reason) = self.over_budget(bytes) {
-            self.break_off(reason);
+            self.break_off(reason, ABORT);
         }
     }
 

@@ -51,7 +51,8 @@ impl Tuning {
         if self.send_buf != before.send_buf && self.send_buf != 0 {
             socket.set_send_buffer_size(self.send_buf)?;
         }
-        if self.recv_buf != before.recv_buf && self.recv_buf != 0 {
+        // A Unix socket has none.
+        if tcp && self.recv_buf != before.recv_buf && self.recv_buf != 0 {
             socket.set_recv_buffer_size(self.recv_buf)?;
         }
         if tcp && self.keep_alive != before.keep_alive {

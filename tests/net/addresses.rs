@@ -224,7 +224,16 @@ fn an_address_in_use_is_an_error() {
 #[test]
 fn what_is_no_address_is_an_error() {
     let runtime = Runtime::builder().config(config()).start().expect("a runtime");
-    for text in ["nonsense", "8080", ":8080", "*:8080", "[::1:8080", "/tmp/socket:1"] {
+    for text in [
+        "nonsense",
+        "8080",
+        ":8080",
+        "*:8080",
+        "[::1:8080",
+        "::8080",
+        "2001:db8::5",
+        "/tmp/socket:1",
+    ] {
         let check = |error: &io::Error| {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             let expected = format!("{text:?} is no HOST:PORT, [IPV6]:PORT or unix:PATH");

@@ -157,6 +157,63 @@ fn an_abort_resets_the_connection() {
     }
 }
 
+/// Protocol that replies, and aborts the connection when it has ended.
+struct AbortsLate(mpsc::Sender<()>);
+
+/// Bytes that the kernel takes at once.
+const IN_KERNEL: usize = 100_000;
+
+impl Protocol for AbortsLate {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        input.take_all();
+        assert_eq!(conn.send(vec![0; IN_KERNEL]), Sent::Sent);
+        Ok(())
+    }
+
+    fn closed(&self, conn: &Connection, (): (), _: &CloseReason) {
+        conn.abort("late");
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn an_abort_after_the_end_destroys_no_reply() {
+    for kind in BOTH {
+        let (tell, ended) = mpsc::channel();
+        let server = Server::start(kind, config(), AbortsLate(tell));
+        let mut peer = server.peer();
+        peer.send(b"?");
+        peer.finish();
+        ended.recv_timeout(LONG).expect("the connection ends");
+        assert_eq!(peer.receive_to_finish().len(), IN_KERNEL, "{kind:?}");
+    }
+}
+
+/// The peer would take the part that it gets for the whole.
+#[test]
+fn a_connection_that_ends_with_waiting_bytes_is_reset() {
+    const REPLY: usize = 16 << 20;
+    let config = config().net_write_timeout(Duration::from_millis(50));
+    let (protocol, ends) = Bytes::with_ends(|conn: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        conn.send(vec![0; REPLY]);
+        Ok(())
+    });
+    let server = Server::start(Kind::Tcp, config, protocol);
+    let mut peer = server.peer();
+    peer.send(b"?");
+    let reason = &ends.wait_for(1)[0];
+    assert!(reason.contains("net_write_timeout"), "{reason}");
+    let (bytes, end) = peer.receive_all();
+    assert!(bytes.len() < REPLY && end == End::Reset, "{} bytes, {end:?}", bytes.len());
+}
+
 #[test]
 fn a_held_request_is_answered_after_the_half_close() {
     for kind in BOTH {

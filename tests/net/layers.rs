@@ -243,6 +243,7 @@ impl Foreign {
 enum Call {
     Opened(Connection),
     Received(Vec<u8>),
+    Drained,
     Notified,
     Ended,
     Closed(String),
@@ -884,9 +885,37 @@ impl Protocol for Upgrades {
         self.0.notified(conn, &mut (), input)
     }
 
+    fn drained(&self, _: &Connection) {
+        self.0.tell(Call::Drained);
+    }
+
     fn closed(&self, conn: &Connection, (): (), reason: &CloseReason) {
         self.0.closed(conn, (), reason);
     }
+}
+
+#[test]
+fn bytes_that_wait_for_a_handshake_in_mid_stream_are_a_backlog() {
+    const MUCH: usize = 256 << 10;
+    let config = config().write_high_watermark_bytes(64 << 10).write_low_watermark_bytes(4 << 10);
+    let runtime = start(config);
+    let (probe, calls) = Probe::new();
+    let listener = runtime.listen("127.0.0.1:0", Upgrades(probe)).expect("a listener");
+    let mut foreign = Foreign::new(peer(&listener), &[7]);
+    foreign.peer.send(b"S");
+    let conn = opened(&calls);
+    assert!(matches!(next(&calls), Call::Received(_)));
+    conn.send(pattern(MUCH));
+    assert!(conn.is_backlogged());
+    conn.notify_when_drained();
+    conn.notify();
+    // Otherwise `drained` would come first.
+    assert!(matches!(next(&calls), Call::Notified));
+    assert_eq!(foreign.peer.receive_one(), Some(b'Y'));
+    foreign.handshake();
+    assert_eq!(foreign.receive(6), b"secret");
+    assert!(foreign.receive(MUCH) == pattern(MUCH));
+    while !matches!(next(&calls), Call::Drained) {}
 }
 
 #[test]

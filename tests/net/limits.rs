@@ -84,12 +84,15 @@ fn who_sends_nothing_is_closed_after_first_bytes_timeout() {
 fn without_a_time_for_first_bytes_the_idle_time_begins_at_once() {
     for kind in BOTH {
         let (protocol, ends) = Bytes::with_ends(echo);
-        let config = config().first_bytes_timeout(Duration::ZERO);
+        let config = config().first_bytes_timeout(Duration::ZERO).max_silent_connections(1);
         let server = Server::start(kind, config.idle_timeout(Duration::from_millis(100)), protocol);
-        assert!(server.peer().receive_to_finish().is_empty());
-        let expected = "idle for idle_timeout 100ms";
-        assert_eq!(ends.wait_for(1), [expected], "{kind:?}");
-        eventually(LONG, || server.stats().silent_connections == 0);
+        let mut peers = [(); 3].map(|()| server.peer());
+        eventually(LONG, || server.count(Counter::ConnectionsAccepted) == 3);
+        for peer in &mut peers {
+            assert!(peer.receive_to_finish().is_empty());
+        }
+        assert_eq!(ends.wait_for(3), ["idle for idle_timeout 100ms"; 3], "{kind:?}");
+        assert_eq!(server.stats().silent_connections, 0);
     }
 }
 
