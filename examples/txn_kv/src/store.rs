@@ -129,7 +129,7 @@ impl Store {
         match self.0.limits.check(&txn) {
             Ok(()) if compensates || txn.writes() => self.0.run(txn, Box::new(done)),
             Ok(()) => self.look(txn, Box::new(done)),
-            Err(error) => done(Err(error)),
+            Err(error) => look::answer(Box::new(done), Err(error)),
         }
     }
 
@@ -253,7 +253,7 @@ impl Shared {
             Ok(evaluated) => evaluated,
             Err(error) => {
                 drop(held);
-                return done(Err(error));
+                return look::answer(done, Err(error));
             }
         };
         let (mut done, found_bytes) = (Some(done), evaluated.found_bytes);
@@ -276,7 +276,7 @@ impl Shared {
             Ok(Turn::Led) => {}
             Err(error) => {
                 if let Some(done) = done {
-                    done(Err(error));
+                    look::answer(done, Err(error));
                 }
             }
         }

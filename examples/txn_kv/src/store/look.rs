@@ -1,4 +1,4 @@
-//! Transactions without writes, which read one revision.
+//! Transactions that wait for no flush: those without writes, which read one revision, and refused ones.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// Calls an answer: at once, or after the answer that runs on this thread. A panic of it affects nothing else.
-fn answer(done: Done, outcome: Looked) {
+pub(super) fn answer(done: Done, outcome: Looked) {
     let is_outermost = ANSWERS.with_borrow_mut(|answers| {
         let is_outermost = answers.is_none();
         answers.get_or_insert_default().push_back((done, outcome));

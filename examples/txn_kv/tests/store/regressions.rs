@@ -38,6 +38,11 @@ fn put(name: &str, value: &str) -> Txn {
     of(Op::Put { key: key(name), value: value.as_bytes().into() })
 }
 
+/// A transaction that is refused when it is evaluated.
+fn twice(name: &str) -> Txn {
+    Txn { then: [put(name, "").then, put(name, "").then].concat(), ..Txn::default() }
+}
+
 /// A read in a transaction that could write, which is therefore done on what is staged.
 fn beside(read: Op) -> Txn {
     Txn { then: vec![read, Op::Delete(one("none"))], ..Txn::default() }
@@ -79,22 +84,48 @@ fn a_panic_in_an_answer_leaves_the_others_their_outcomes() {
     outcome(&looked).unwrap();
     run(&store, put("fourth", ""));
     store.txn(of(get(one("first"), 1)), |_| panic!("an answer that panics"));
+    for refused in [put("", ""), twice("key")] {
+        store.txn(refused, |_| panic!("an answer that panics"));
+    }
     assert_eq!(store.revision(), 4);
 }
 
 #[test]
+fn a_panic_in_the_answer_of_a_busy_store_is_contained() {
+    let gated = Gated::default();
+    let store = gated.store(Design::Publish, Limits { waiting_bytes: 0, ..Limits::default() });
+    gated.shut();
+    let first = begin_elsewhere(&store, put("first", ""));
+    gated.wait_for(1);
+    let second = begin(&store, put("second", ""));
+    let (tell, told) = mpsc::channel();
+    store.txn(put("third", ""), move |outcome| {
+        tell.send(outcome).expect("the test waits");
+        panic!("an answer that panics");
+    });
+    assert!(matches!(outcome(&told), Err(StoreError::Busy { .. })));
+    gated.open();
+    outcome(&first).unwrap();
+    outcome(&second).unwrap();
+}
+
+#[test]
 fn answers_that_begin_the_next_transaction_need_no_more_stack() {
-    fn next(store: Store, left: u64, ended: mpsc::Sender<u64>, begun: fn() -> Txn) {
+    /// Makes a transaction, and tells if it succeeds.
+    type Begun = (fn() -> Txn, bool);
+    fn next(store: Store, left: u64, ended: mpsc::Sender<u64>, begun: Begun) {
         if left == 0 {
             return ended.send(store.revision()).expect("the test waits");
         }
         let again = store.clone();
-        store.txn(begun(), move |outcome| {
-            outcome.expect("memory does not fail");
+        store.txn(begun.0(), move |outcome| {
+            assert_eq!(outcome.is_ok(), begun.1, "{outcome:?}");
             next(again, left - 1, ended, begun);
         });
     }
-    let [writes, reads]: [fn() -> Txn; 2] = [|| put("key", ""), || of(get(one("key"), 1))];
+    let writes: Begun = (|| put("key", ""), true);
+    let others: [Begun; 3] =
+        [(|| of(get(one("key"), 1)), true), (|| put("", ""), false), (|| twice("key"), false)];
     let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start().unwrap();
     for handle in [None, Some(runtime.handle())] {
         let store = Store::open(Memory::new(), Design::Publish, Limits::default(), handle);
@@ -102,8 +133,10 @@ fn answers_that_begin_the_next_transaction_need_no_more_stack() {
         let store = store.unwrap();
         next(store.clone(), 20_000, tell.clone(), writes);
         assert_eq!(told.recv_timeout(LONG), Ok(20_000));
-        next(store, 20_000, tell, reads);
-        assert_eq!(told.recv_timeout(LONG), Ok(20_000), "reads change nothing");
+        for begun in others {
+            next(store.clone(), 20_000, tell.clone(), begun);
+            assert_eq!(told.recv_timeout(LONG), Ok(20_000), "nothing has changed");
+        }
     }
 }
 
