@@ -17,7 +17,9 @@
 //!   transaction that brings the next batch takes it out again.
 //! * A read fails: the database refuses everything. The next commit or snapshot opens it again, when no
 //!   snapshot is left, and takes out what a failed commit may have left, before anything else. If that
-//!   fails, the layer is kept, and the next try begins with writing again what it keeps.
+//!   fails, the layer is kept, and the next try begins with writing again what it keeps. A try reads the
+//!   whole file, so the next one waits for a [second](DiskOptions::reopen_after). Until then, commits and
+//!   snapshots return the error of the last try.
 
 mod file;
 mod format;
@@ -29,6 +31,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use epoll_group::stall::{self, Wait};
 use epoll_group::sync::{Mutex, RwLock};
@@ -45,11 +48,13 @@ pub struct DiskOptions {
     /// Memory for pages of the file; 256 MiB. What does not fit is read from the file again, mostly from
     /// the memory of the system.
     pub cache_bytes: usize,
+    /// Time between two tries to open a failed database again; 1 s. A try may read the whole file.
+    pub reopen_after: Duration,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { cache_bytes: 256 << 20 }
+        Self { cache_bytes: 256 << 20, reopen_after: Duration::from_secs(1) }
     }
 }
 
@@ -62,8 +67,8 @@ pub struct Disk {
     options: DiskOptions,
     /// One commit at a time. Locked before `open`.
     writer: Mutex<Writer>,
-    /// Read-locked by snapshots and commits, write-locked to open the database again. None: that failed.
-    open: RwLock<Option<Open>>,
+    /// Read-locked by snapshots and commits, write-locked to open the database again.
+    open: RwLock<Result<Open, Closed>>,
     /// True if the database refuses everything. The thread that notices sets it. It is cleared with
     /// `writer` and `open` locked.
     broken: AtomicBool,
@@ -82,6 +87,13 @@ struct Writer {
 
 /// Records that were at the revisions of a commit before it, in the order of its writes.
 type Undo = Vec<(Revision, Option<Box<[u8]>>)>;
+
+/// State after a failed try to open the database again.
+struct Closed {
+    error: EngineError,
+    /// Earliest time of the next try.
+    until: Instant,
+}
 
 struct Open {
     /// View that snapshots get; locked for a moment.
@@ -116,7 +128,7 @@ impl Disk {
         let open_file: Box<OpenFile> = Box::new(move || Ok(Box::new(open()?) as File));
         let open = Open::new(open_retry(&open_file)?, options)?;
         let writer = Writer { head: open.view().head, ..Writer::default() };
-        let (writer, open) = (Mutex::new(writer), RwLock::new(Some(open)));
+        let (writer, open) = (Mutex::new(writer), RwLock::new(Ok(open)));
         Ok(Self { open_file, options, writer, open, broken: AtomicBool::new(false) })
     }
 
@@ -130,20 +142,41 @@ impl Disk {
         EngineError::new(action, error.into())
     }
 
-    fn opened(&self) -> RwLockReadGuard<'_, Option<Open>> {
+    fn opened(&self) -> RwLockReadGuard<'_, Result<Open, Closed>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the database again if it is broken, and takes out what a failed commit has left.
+    /// Opens the broken database again, unless a try has failed a moment ago.
     fn mend(
         &self,
         writer: &mut Writer,
-        mut open: RwLockWriteGuard<'_, Option<Open>>,
+        mut open: RwLockWriteGuard<'_, Result<Open, Closed>>,
     ) -> Result<(), EngineError> {
-        if let Some(before) = open.take() {
+        match &*open {
             // Before the database is closed: that writes as well.
-            writer.unsettled = Some(before.file);
+            Ok(before) => writer.unsettled = Some(before.file.clone()),
+            Err(closed) if Instant::now() < closed.until => return Err(closed.error.clone()),
+            Err(_) => {}
         }
+        // Closes the database. The error stays if the try panics.
+        *open = Err(self.closed(EngineError::new("open the database again", "it panicked")));
+        match self.open_again(writer) {
+            Ok(again) => *open = Ok(again),
+            Err(error) => {
+                *open = Err(self.closed(error.clone()));
+                return Err(error);
+            }
+        }
+        self.broken.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn closed(&self, error: EngineError) -> Closed {
+        Closed { error, until: Instant::now() + self.options.reopen_after }
+    }
+
+    /// Opens the database, which is closed, and takes out what a failed commit has left.
+    fn open_again(&self, writer: &mut Writer) -> Result<Open, EngineError> {
         if let Some(before) = &writer.unsettled {
             // Else what the system shows of the file may differ from what is on the disk.
             settle(before)?;
@@ -168,10 +201,8 @@ impl Disk {
             let lost = format!("it ends at revision {found}, and {acknowledged} was acknowledged");
             return Err(EngineError::new("open the database again", lost));
         }
-        *open = Some(again);
         writer.unsettled = None;
-        self.broken.store(false, Ordering::Release);
-        Ok(())
+        Ok(again)
     }
 
     /// Mends if that needs no waiting: for readers.
@@ -194,7 +225,7 @@ impl Engine for Disk {
             self.mend(&mut writer, open)?;
         }
         let open = self.opened();
-        let open = open.as_ref().ok_or_else(closed)?;
+        let open = open.as_ref().map_err(|closed| closed.error.clone())?;
         open.settle()?;
         open.write(batch, &mut writer.undo).map_err(|error| self.broke("commit", error))?;
         open.check()?;
@@ -209,7 +240,7 @@ impl Engine for Disk {
             self.try_mend();
         }
         let open = self.opened();
-        let view = open.as_ref().ok_or_else(closed)?.view();
+        let view = open.as_ref().map_err(|closed| closed.error.clone())?.view();
         Ok(Box::new(Held { disk: self, view, _open: open }))
     }
 }
@@ -221,6 +252,10 @@ impl Drop for Disk {
             // The next process that opens the file must not find a commit that failed, nor data that
             // is not on the disk. If this commit fails as well, it may find it, as after a crash.
             let batch = Batch { head: writer.head, ..Batch::default() };
+            // Whatever failed a moment ago, this is the last try.
+            if let Err(closed) = self.open.get_mut().unwrap_or_else(PoisonError::into_inner) {
+                closed.until = Instant::now();
+            }
             let _ = self.commit(&batch);
         }
     }
@@ -320,7 +355,7 @@ impl Open {
 struct Held<'a> {
     disk: &'a Disk,
     view: Arc<View>,
-    _open: RwLockReadGuard<'a, Option<Open>>,
+    _open: RwLockReadGuard<'a, Result<Open, Closed>>,
 }
 
 impl Snapshot for Held<'_> {
@@ -373,8 +408,4 @@ fn open_retry(open_file: &OpenFile) -> Result<Retry, EngineError> {
 fn settle(file: &Retry) -> Result<(), EngineError> {
     let settled = stall::run_as(Wait::Sync, || file.settle());
     settled.map_err(|error| EngineError::new("write again", error))
-}
-
-fn closed() -> EngineError {
-    EngineError::new("use the database", "it could not be opened again")
 }

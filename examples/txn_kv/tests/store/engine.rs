@@ -4,11 +4,15 @@ mod cuts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use lab::LONG;
 use proptest::prelude::*;
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Head, Memory};
-use txn_kv::{Record, Revision};
+use txn_kv::store::{Limits, Store};
+use txn_kv::{Design, Key, KeyRange, Op, Record, Revision, Txn};
 
+use crate::support::ask::run;
 use crate::support::faulty::{Action, Faults, Faulty};
 use crate::support::forgetful::Forgetful;
 
@@ -21,8 +25,12 @@ fn each(test: impl Fn(&dyn Engine)) {
 fn disk(file: &Forgetful, faults: &Faults) -> Disk {
     let (file, faults) = (file.clone(), faults.clone());
     let open = move || Ok(Faulty::new(file.clone(), faults.clone()));
-    Disk::with(DiskOptions::default(), open).expect("it opens")
+    let options = DiskOptions { reopen_after: Duration::ZERO, ..DiskOptions::default() };
+    Disk::with(options, open).expect("it opens")
 }
+
+/// Reads go to the file, and a failed database is opened again at once.
+const EAGER: DiskOptions = DiskOptions { cache_bytes: 0, reopen_after: Duration::ZERO };
 
 fn at(main: u64, sub: u32) -> Revision {
     Revision { main, sub }
@@ -188,11 +196,7 @@ fn reads_go_on_while_the_disk_is_full() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
     let disk = {
         let faults = faults.clone();
-        // No cache: reads go to the file.
-        Disk::with(DiskOptions { cache_bytes: 0 }, move || {
-            Ok(Faulty::new(file.clone(), faults.clone()))
-        })
-        .unwrap()
+        Disk::with(EAGER, move || Ok(Faulty::new(file.clone(), faults.clone()))).unwrap()
     };
     for main in 1..=50 {
         disk.commit(&put(main, &"x".repeat(5000))).unwrap();
@@ -251,10 +255,7 @@ fn failed_commit_is_not_found_after_an_ordinary_stop() {
 fn failed_read_is_an_error_and_later_ones_succeed() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
     let commands = faults.clone();
-    let disk = Disk::with(DiskOptions { cache_bytes: 0 }, move || {
-        Ok(Faulty::new(file.clone(), commands.clone()))
-    })
-    .unwrap();
+    let disk = Disk::with(EAGER, move || Ok(Faulty::new(file.clone(), commands.clone()))).unwrap();
     for main in 1..=50 {
         disk.commit(&put(main, &"x".repeat(5000))).unwrap();
     }
@@ -282,6 +283,52 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
     disk.commit(&put(55, "good")).unwrap();
 }
 
+/// The next place that is read cannot be read again, neither when the file is opened.
+#[test]
+fn an_unreadable_place_is_not_read_again_and_again() {
+    let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
+    let (below, commands) = (file.clone(), faults.clone());
+    let options = DiskOptions { reopen_after: LONG, ..EAGER };
+    let open = move || Ok(Faulty::new(below.clone(), commands.clone()));
+    let disk = Disk::with(options, open).unwrap();
+    for main in 1..=50 {
+        disk.commit(&put(main, &"x".repeat(5000))).unwrap();
+    }
+    let store = Store::open(disk, Design::Publish, Limits::default(), None).unwrap();
+    let read = || store.read(&KeyRange::One(Key::from(&b"key"[..])), None, 1);
+    faults.lose_place();
+    read().expect_err("the place cannot be read");
+    let first = read().expect_err("the file cannot be opened again").to_string();
+    assert!(first.contains("os error 5"), "{first}");
+    let before = faults.actions();
+    for _ in 0..100 {
+        assert_eq!(read().expect_err("there is no database").to_string(), first);
+    }
+    let put = Op::Put { key: Key::from(&b"key"[..]), value: Box::default() };
+    let put = Txn { then: vec![put], ..Txn::default() };
+    run(&store, put).expect_err("there is no database");
+    assert_eq!(faults.actions(), before, "neither reads nor commits have opened the file");
+}
+
+#[test]
+fn a_failed_commit_is_taken_out_at_a_stop_also_between_two_tries() {
+    let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
+    let (below, commands) = (file.clone(), faults.clone());
+    let options = DiskOptions { reopen_after: LONG, ..EAGER };
+    let open = move || Ok(Faulty::new(below.clone(), commands.clone()));
+    let first = Disk::with(options, open).unwrap();
+    first.commit(&put(1, "one")).unwrap();
+    let good = contents(&first).unwrap();
+    faults.fail(Action::Sync, 1, libc::EIO);
+    first.commit(&put(2, "two")).expect_err("the sync fails");
+    faults.fail(Action::Read, 2, libc::EIO);
+    contents(&first).expect_err("a read fails");
+    contents(&first).expect_err("the file cannot be opened again");
+    assert_eq!(faults.failed(), 3);
+    drop(first);
+    assert_eq!(contents(&disk(&file, &faults)).unwrap(), good);
+}
+
 /// The first database refuses everything after a read has failed. While the file is opened again, a
 /// sync fails.
 #[test]
@@ -290,7 +337,7 @@ fn what_fails_while_the_file_is_opened_again_is_on_the_disk_later() {
         let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
         let (below, commands) = (file.clone(), faults.clone());
         let open = move || Ok(Faulty::new(below.clone(), commands.clone()));
-        let disk = Disk::with(DiskOptions { cache_bytes: 0 }, open).unwrap();
+        let disk = Disk::with(EAGER, open).unwrap();
         disk.commit(&put(1, "one")).unwrap();
         let compacts = Batch { head: Head { revision: 1, compacted: 1 }, ..Batch::default() };
         faults.fail(Action::Sync, 1, libc::EIO);

@@ -22,7 +22,7 @@ use crate::support::history::{self, History};
 fn disk(file: &Forgetful, faults: &Faults) -> Disk {
     let (file, faults) = (file.clone(), faults.clone());
     // Without a cache, so that reads go to the file.
-    let options = DiskOptions { cache_bytes: 0 };
+    let options = DiskOptions { cache_bytes: 0, ..DiskOptions::default() };
     Disk::with(options, move || Ok(Faulty::new(file.clone(), faults.clone()))).expect("it opens")
 }
 

@@ -1,6 +1,7 @@
 //! [`Faulty`]: a file layer that fails on command.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use redb::StorageBackend;
@@ -26,6 +27,10 @@ struct Orders {
     failing: Vec<Failing>,
     /// The disk is full: nothing is written, not even in place.
     full: bool,
+    /// The next read loses its place.
+    loses: bool,
+    /// First byte of the place that cannot be read.
+    lost: Option<u64>,
     /// Syncs wait while this is set.
     held: bool,
     /// Number of syncs that wait.
@@ -61,7 +66,12 @@ impl Faults {
         self.orders().full = true;
     }
 
-    /// Makes room, and ends all failures.
+    /// Loses the place that is read next: reads of its first byte fail from then on.
+    pub(crate) fn lose_place(&self) {
+        self.orders().loses = true;
+    }
+
+    /// Makes room, and ends all failures but those of a lost place.
     pub(crate) fn clear(&self) {
         let mut orders = self.orders();
         orders.failing.clear();
@@ -115,6 +125,15 @@ impl Faults {
         orders.failed += u64::from(errno.is_some());
         errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
     }
+
+    fn find(&self, place: Range<u64>) -> io::Result<()> {
+        let mut orders = self.orders();
+        if std::mem::take(&mut orders.loses) {
+            orders.lost = Some(place.start);
+        }
+        let is_lost = orders.lost.is_some_and(|lost| place.contains(&lost));
+        if is_lost { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
 }
 
 impl Orders {
@@ -165,6 +184,7 @@ impl<B: File> StorageBackend for Faulty<B> {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.faults.meet(Action::Read)?;
+        self.faults.find(offset..offset + out.len() as u64)?;
         self.file.read(offset, out)
     }
 
