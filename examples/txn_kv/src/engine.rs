@@ -79,6 +79,12 @@ pub struct Head {
     pub compacted: u64,
 }
 
+impl fmt::Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "revision {}, compacted up to {}", self.revision, self.compacted)
+    }
+}
+
 /// An engine could not read or write.
 #[derive(Clone, Debug)]
 pub struct EngineError {

@@ -186,20 +186,21 @@ impl Disk {
         let file = open_retry(&self.open_file)?;
         writer.unsettled = Some(file.clone());
         let again = Open::new(file, self.options)?;
+        let (found, head) = (again.view().head, writer.head);
+        let has_all = found.revision >= head.revision && found.compacted >= head.compacted;
+        // Only a failed commit may have left more than was acknowledged.
+        if !has_all || (writer.undo.is_none() && found != head) {
+            let lost = format!("it ends at {found}, and {head} was acknowledged");
+            return Err(EngineError::new("open the database again", lost));
+        }
         if writer.undo.is_some() {
-            let batch = Batch { head: writer.head, ..Batch::default() };
+            let batch = Batch { head, ..Batch::default() };
             // If this fails, the database is closed: the same is to be taken out next time.
             let written = again.write(&batch, &mut writer.undo.clone());
             written.map_err(|error| self.broke("take out a failed commit", error))?;
             again.check()?;
-            again.show(writer.head).map_err(|error| self.broke("read the database", error))?;
+            again.show(head).map_err(|error| self.broke("read the database", error))?;
             writer.undo = None;
-        }
-        let found = again.view().head;
-        if found != writer.head {
-            let (found, acknowledged) = (found.revision, writer.head.revision);
-            let lost = format!("it ends at revision {found}, and {acknowledged} was acknowledged");
-            return Err(EngineError::new("open the database again", lost));
         }
         writer.unsettled = None;
         Ok(again)

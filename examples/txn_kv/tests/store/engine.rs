@@ -4,6 +4,7 @@ mod cuts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lab::LONG;
@@ -354,6 +355,36 @@ fn what_fails_while_the_file_is_opened_again_is_on_the_disk_later() {
         let found = Disk::with(DiskOptions::default(), move || Ok(cut.clone()));
         let found = found.unwrap_or_else(|error| panic!("after {skip} syncs: {error}"));
         assert_eq!(contents(&found).unwrap(), good, "after {skip} syncs");
+    }
+}
+
+/// The file is replaced by an older one before it is opened again. Of these two commits, the older
+/// file lacks the second. The commit that failed is to be taken out when the file is opened again.
+#[test]
+fn a_file_without_an_acknowledged_commit_is_refused_also_after_a_failed_commit() {
+    let compacts = Batch { head: Head { revision: 1, compacted: 1 }, ..Batch::default() };
+    for second in [put(2, "two"), compacts] {
+        let older = Forgetful::new(Vec::new());
+        disk(&older, &Faults::default()).commit(&put(1, "one")).unwrap();
+        let older = older.cut();
+        let (file, faults) = (Forgetful::new(older.clone()), Faults::default());
+        let (below, commands, opened) = (file.clone(), faults.clone(), AtomicU64::new(0));
+        let open = move || {
+            let is_second = opened.fetch_add(1, Ordering::Relaxed) == 1;
+            let file = if is_second { Forgetful::new(older.clone()) } else { below.clone() };
+            Ok(Faulty::new(file, commands.clone()))
+        };
+        let disk = Disk::with(EAGER, open).unwrap();
+        disk.commit(&second).unwrap();
+        let good = contents(&disk).unwrap();
+        faults.fail(Action::Sync, 1, libc::EIO);
+        let third = Batch { head: Head { revision: 3, ..second.head }, ..put(3, "three") };
+        disk.commit(&third).expect_err("the sync fails");
+        faults.fail(Action::Read, 1, libc::EIO);
+        contents(&disk).expect_err("a read fails");
+        let lost = disk.commit(&third).expect_err("the file lacks a commit").to_string();
+        assert!(lost.contains(&format!("{} was acknowledged", second.head)), "{lost}");
+        assert_eq!(contents(&disk).unwrap(), good, "the file itself is opened");
     }
 }
 
