@@ -19,8 +19,8 @@ pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, Engin
     make_folders(folder, sync).map_err(failed)?;
     let path = folder.join(NAME);
     if !path.try_exists().map_err(failed)? {
-        let new = folder.join(format!("{NAME}.{}", std::process::id()));
-        let file = Retry::new(Box::new(open_or_make(&new).map_err(failed)?));
+        let (new, file) = make_new(folder).map_err(failed)?;
+        let file = Retry::new(Box::new(file));
         let made = Open::new(file, options);
         let named = made.and_then(|_| name(&new, &path).map_err(failed));
         // The database has its final name as well by now. If not, the file is of no use.
@@ -37,9 +37,18 @@ pub(super) fn open(path: &Path) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-fn open_or_make(path: &Path) -> io::Result<FileBackend> {
-    File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-    open(path)
+/// Makes a file under a name of its own. A start that was killed may have left other names, also with
+/// the id of this process. Their files stay: they may as well belong to a start that is going on.
+fn make_new(folder: &Path) -> io::Result<(PathBuf, FileBackend)> {
+    for number in 0.. {
+        let path = folder.join(format!("{NAME}.{}.{number}", std::process::id()));
+        match File::options().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((path, FileBackend::new(file).map_err(io::Error::other)?)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Gives the new file its final name.
@@ -110,6 +119,22 @@ mod tests {
         assert_eq!(listed("/a/b", &["/", "/a", "/a/b"]), ["/a/b"]);
         assert_eq!(listed("a/b", &[""]), ["", "a", "a/b"]);
         assert_eq!(listed("", &[""]), [""]);
+    }
+
+    /// Starts that were killed have left two files: a part of a database, as an earlier version names
+    /// it, and one with the name that this start would have.
+    #[test]
+    fn files_of_killed_starts_do_not_prevent_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = std::process::id();
+        let left = [format!("{NAME}.{id}"), format!("{NAME}.{id}.0")];
+        let left = left.map(|name| folder.path().join(name));
+        for path in &left {
+            fs::write(path, vec![0; 1 << 20]).unwrap();
+        }
+        drop(crate::engine::Disk::open(folder.path()).unwrap());
+        assert!(left.iter().all(|path| fs::read(path).unwrap() == vec![0; 1 << 20]));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
     /// A sync makes the names durable that are in the folder by then. The process is killed at each
