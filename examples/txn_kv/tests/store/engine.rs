@@ -288,9 +288,9 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
 #[test]
 fn an_unreadable_place_is_not_read_again_and_again() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
-    let (below, commands) = (file.clone(), faults.clone());
+    let commands = faults.clone();
     let options = DiskOptions { reopen_after: LONG, ..EAGER };
-    let open = move || Ok(Faulty::new(below.clone(), commands.clone()));
+    let open = move || Ok(Faulty::new(file.clone(), commands.clone()));
     let disk = Disk::with(options, open).unwrap();
     for main in 1..=50 {
         disk.commit(&put(main, &"x".repeat(5000))).unwrap();
