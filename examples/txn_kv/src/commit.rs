@@ -34,6 +34,7 @@ use epoll_group::net;
 use crate::design::Design;
 use crate::engine::{Batch, EngineError, Head};
 use crate::error::StoreError;
+use crate::index::compact::Removed;
 use crate::record::{Record, Revision};
 use crate::store::{Limits, Shared};
 
@@ -66,8 +67,9 @@ struct State {
     registered: u64,
     /// Head of the engine.
     head: Head,
-    /// Records that are not in the index any more, in the order in which they left it.
-    unremoved: VecDeque<Revision>,
+    /// Records that are not in the index any more, in the order in which they left it. The leader
+    /// removes the first ones, which stay in here until that has succeeded.
+    unremoved: VecDeque<Removed>,
     leader: Leader,
 }
 
@@ -129,7 +131,7 @@ impl Queue {
     }
 
     /// Takes records out of the index, which the next flushes remove.
-    pub(crate) fn remove(&self, take_out: impl FnOnce() -> Vec<Revision>) {
+    pub(crate) fn remove(&self, take_out: impl FnOnce() -> Vec<Removed>) {
         let mut state = self.lock();
         // With the lock, so that those of two compactions stand here in order.
         let removed = take_out();
@@ -150,8 +152,15 @@ impl Queue {
         state.leader = Leader::Somebody;
         let head = state.head;
         let mut batch = Batch { head, ..Batch::default() };
-        let removed = state.unremoved.len().min(REMOVED_AT_ONCE);
-        batch.removed.extend(state.unremoved.drain(..removed));
+        let mut bytes = 0;
+        for removed in state.unremoved.iter().take(REMOVED_AT_ONCE) {
+            // The engine reads the record, to put it back if the flush fails.
+            bytes += removed.bytes as usize;
+            if bytes > limits.flush_bytes && !batch.removed.is_empty() {
+                break;
+            }
+            batch.removed.push(removed.revision);
+        }
         let (mut bytes, mut told) = (0, Vec::new());
         while let Some(next) = state.waiting.front().map(Waiting::written_bytes) {
             if bytes > 0 && bytes + next > limits.flush_bytes {
@@ -167,9 +176,10 @@ impl Queue {
     }
 
     /// Ends the turn of the leader. Tells if the caller must see to the next one.
-    fn flushed(&self, head: Head) -> Turn {
+    fn flushed(&self, batch: &Batch) -> Turn {
         let mut state = self.lock();
-        state.head = head;
+        state.head = batch.head;
+        state.unremoved.drain(..batch.removed.len());
         state.leader = Leader::Nobody;
         if state.waiting.is_empty() {
             return Turn::Led;
@@ -205,9 +215,6 @@ impl Queue {
         }
         state.bytes = 0;
         state.registered = state.head.revision;
-        for revision in batch.removed.drain(..).rev() {
-            state.unremoved.push_front(revision);
-        }
         state.leader = Leader::Nobody;
     }
 
@@ -293,7 +300,7 @@ impl Shared {
             self.index.insert_revisions(&taken.batch.records, taken.batch.head);
             self.rows.published(&taken.batch.records);
         }
-        if self.queue.flushed(taken.batch.head) == Turn::Lead {
+        if self.queue.flushed(&taken.batch) == Turn::Lead {
             self.lead_elsewhere();
         }
         answer(taken.told, &Ok(()));

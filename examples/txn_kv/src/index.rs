@@ -18,7 +18,7 @@
 //!
 //! In the designs that index first, see [`Design`], entries wait in here for their data.
 
-mod compact;
+pub(crate) mod compact;
 mod entries;
 #[cfg(all(test, feature = "model"))]
 mod model;
@@ -58,6 +58,8 @@ pub struct KeyRevision {
     pub created: u64,
     /// Number of writes since then; 0 for a deletion.
     pub version: u64,
+    /// About how much memory its record takes.
+    bytes: u32,
     /// True if its data is in the store. Only the designs that mark use it.
     available: bool,
 }
@@ -313,7 +315,9 @@ impl Tree {
 
 impl KeyRevision {
     pub(crate) fn of(revision: Revision, record: &Record, available: bool) -> Self {
-        Self { revision, created: record.created, version: record.version, available }
+        let &Record { created, version, .. } = record;
+        let bytes = u32::try_from(record.bytes()).unwrap_or(u32::MAX);
+        Self { revision, created, version, bytes, available }
     }
 
     /// Returns true if this revision deletes the key.

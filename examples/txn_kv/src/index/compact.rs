@@ -9,9 +9,18 @@ use crate::record::{Key, Revision};
 #[derive(Debug, Default)]
 pub struct Compacted {
     /// Revisions of a key, the oldest first.
-    pub removed: Vec<Revision>,
+    pub removed: Vec<Removed>,
     /// The key to go on behind; none at the end.
     pub next: Option<Key>,
+}
+
+/// A revision that was taken out of the index.
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// When its key was written.
+    pub revision: Revision,
+    /// About how much memory its record takes.
+    pub bytes: u32,
 }
 
 impl Index {

@@ -1,5 +1,6 @@
 //! The revisions of one key.
 
+use super::compact::Removed;
 use super::{Candidate, KeyRevision};
 use crate::record::Revision;
 
@@ -85,11 +86,12 @@ impl Entries {
     }
 
     /// Takes out what a reader at this transaction, or a later one, does not see.
-    pub(super) fn compact(&mut self, main: u64, removed: &mut Vec<Revision>) {
+    pub(super) fn compact(&mut self, main: u64, removed: &mut Vec<Removed>) {
         let visible = self.up_to(main);
         let Some(newest) = self.0[..visible].last() else { return };
         let gone = if newest.is_deletion() { visible } else { visible - 1 };
-        removed.extend(self.0.drain(..gone).map(|entry| entry.revision));
+        let gone = self.0.drain(..gone);
+        removed.extend(gone.map(|KeyRevision { revision, bytes, .. }| Removed { revision, bytes }));
         if self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to_fit();
         }

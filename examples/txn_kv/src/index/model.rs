@@ -72,7 +72,8 @@ fn compact(index: &Index, stored: &Stored, at: u64, mutant: Mutant) {
     }
     index.insert_revisions(&[], Head { compacted: at, ..head });
     let compacted = index.compact(None, at, usize::MAX);
-    stored.lock().unwrap().retain(|revision| !compacted.removed.contains(revision));
+    let removed: Vec<_> = compacted.removed.iter().map(|removed| removed.revision).collect();
+    stored.lock().unwrap().retain(|revision| !removed.contains(revision));
 }
 
 /// A reader of both keys, of the newest transaction or another one, finds the data of what it finds, and

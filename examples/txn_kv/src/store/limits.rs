@@ -15,7 +15,8 @@ pub struct Limits {
     /// Bytes of transactions that wait to be written, with the results of their reads; 64 MiB. A
     /// larger transaction still goes if it is alone.
     pub waiting_bytes: usize,
-    /// Bytes that are written with one flush; 4 MiB. One transaction at least.
+    /// Bytes that are written with one flush, and bytes of the records that it removes; 4 MiB each. One
+    /// transaction and one record at least.
     pub flush_bytes: usize,
     /// Keys that one read returns, the rest being left out, or that one operation deletes; 10 000.
     pub found: usize,

@@ -255,6 +255,28 @@ fn a_compaction_of_one_key_does_not_hold_up_others_with_one_large_flush() {
 }
 
 #[test]
+fn a_compaction_of_large_values_does_not_remove_all_with_one_flush() {
+    let gated = Gated::default();
+    let limits = Limits::default();
+    let store = gated.store(Design::Publish, limits);
+    let large = "x".repeat(1 << 20);
+    for _ in 0..50 {
+        run(&store, put("key", &large));
+    }
+    assert_eq!(store.compact(50).unwrap(), 49);
+    let most = gated.removed_bytes_at_once();
+    assert!(most <= limits.flush_bytes as u64, "{most} bytes were removed with one flush");
+    assert!(gated.removed_at_once() > 1);
+    assert_eq!(store.check().unwrap(), 1);
+    // A record that is larger than the limit is removed alone.
+    let store = gated.store(Design::Publish, Limits { flush_bytes: 1_000, ..limits });
+    run(&store, put("key", &large));
+    run(&store, put("key", ""));
+    assert_eq!(store.compact(52).unwrap(), 2);
+    assert_eq!(store.check().unwrap(), 1);
+}
+
+#[test]
 fn removals_that_failed_are_done_with_the_next_flush() {
     let gated = Gated::default();
     let store = gated.store(Design::Publish, Limits::default());

@@ -21,6 +21,7 @@ struct Inner {
     fails: AtomicBool,
     cannot_read: AtomicBool,
     removed_at_once: AtomicU64,
+    removed_bytes_at_once: AtomicU64,
 }
 
 #[derive(Default)]
@@ -74,6 +75,11 @@ impl Gated {
         self.0.removed_at_once.load(Ordering::Relaxed)
     }
 
+    /// Most bytes of records that a single commit has removed.
+    pub(crate) fn removed_bytes_at_once(&self) -> u64 {
+        self.0.removed_bytes_at_once.load(Ordering::Relaxed)
+    }
+
     /// Opens a store on this engine, without a runtime.
     pub(crate) fn store(&self, design: Design, limits: Limits) -> Store {
         Store::open(self.clone(), design, limits, None).unwrap()
@@ -91,6 +97,11 @@ impl Engine for Gated {
             return Err(EngineError::new("commit", "it is told to fail"));
         }
         self.0.removed_at_once.fetch_max(batch.removed.len() as u64, Ordering::Relaxed);
+        let before = self.0.memory.snapshot()?;
+        let removed = batch.removed.iter().filter_map(|revision| before.get(*revision).unwrap());
+        let bytes: usize = removed.map(|record| record.bytes()).sum();
+        drop(before);
+        self.0.removed_bytes_at_once.fetch_max(bytes as u64, Ordering::Relaxed);
         self.0.memory.commit(batch)
     }
 
