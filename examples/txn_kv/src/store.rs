@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, mpsc};
+use std::thread;
 
 use epoll_group::{Handle, stall};
 
@@ -325,13 +326,13 @@ impl Shared {
     }
 
     fn remove_compacted(self: &Arc<Self>, at: u64) -> Result<u64, StoreError> {
-        let (mut count, mut behind) = (0, None);
+        let (mut count, mut from) = (0, None);
         loop {
             let mut removed = 0;
             self.queue.remove(|| {
-                let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
+                let compacted = self.index.compact(from.as_ref(), at, COMPACTED_AT_ONCE);
                 removed = compacted.removed.len();
-                behind = compacted.next;
+                from = compacted.next;
                 compacted.removed
             });
             count += removed as u64;
@@ -339,9 +340,11 @@ impl Shared {
                 self.flush(0)?;
                 removed *= usize::from(self.queue.removes());
             }
-            if behind.is_none() {
+            if from.is_none() {
                 return Ok(count);
             }
+            // Readers that wait for the index get it before the next part.
+            thread::yield_now();
         }
     }
 }

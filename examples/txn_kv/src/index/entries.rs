@@ -1,12 +1,15 @@
 //! The revisions of one key.
 
+use std::collections::VecDeque;
+
 use super::compact::Removed;
 use super::{Candidate, KeyRevision};
 use crate::record::Revision;
 
-/// The revisions of one key, oldest first; seldom empty.
+/// The revisions of one key, oldest first; seldom empty. A queue, because a compaction takes the oldest
+/// ones out by parts.
 #[derive(Debug, Default)]
-pub(super) struct Entries(Vec<KeyRevision>);
+pub(super) struct Entries(VecDeque<KeyRevision>);
 
 impl Entries {
     pub(super) fn iter(&self) -> impl Iterator<Item = &KeyRevision> {
@@ -23,11 +26,11 @@ impl Entries {
 
     pub(super) fn push(&mut self, entry: KeyRevision) {
         debug_assert!(self.newest().is_none_or(|newest| newest.revision < entry.revision));
-        self.0.push(entry);
+        self.0.push_back(entry);
     }
 
     pub(super) fn newest(&self) -> Option<KeyRevision> {
-        self.0.last().copied()
+        self.0.back().copied()
     }
 
     pub(super) fn get_mut(&mut self, at: usize) -> &mut KeyRevision {
@@ -37,29 +40,34 @@ impl Entries {
     /// Returns the number of revisions of transactions up to this one.
     fn up_to(&self, main: u64) -> usize {
         // Most readers want the newest.
-        match self.0.last() {
+        match self.0.back() {
             Some(newest) if newest.revision.main <= main => self.0.len(),
             _ => self.0.partition_point(|entry| entry.revision.main <= main),
         }
     }
 
+    /// The newest of the first `count`.
+    fn before(&self, count: usize) -> Option<KeyRevision> {
+        count.checked_sub(1).map(|newest| self.0[newest])
+    }
+
     /// The newest up to this transaction.
     pub(super) fn at(&self, main: u64) -> Option<KeyRevision> {
-        self.0[..self.up_to(main)].last().copied()
+        self.before(self.up_to(main))
     }
 
     /// The newest up to this transaction whose data is there.
     pub(super) fn available_at(&self, main: u64) -> Option<KeyRevision> {
-        self.0[..self.up_to(main)].iter().rfind(|entry| entry.available).copied()
+        self.0.range(..self.up_to(main)).rfind(|entry| entry.available).copied()
     }
 
     /// The newest up to the transaction `from`, and what stands before it, down to the first of a
     /// transaction up to `to`.
     pub(super) fn down_from(&self, from: u64, to: u64) -> Option<Candidate> {
-        let (newest, before) = self.0[..self.up_to(from)].split_last()?;
-        let mut candidate = Candidate::from(*newest);
-        let mut last = newest;
-        for entry in before.iter().rev() {
+        let mut before = self.0.range(..self.up_to(from)).rev();
+        let mut last = before.next()?;
+        let mut candidate = Candidate::from(*last);
+        for entry in before {
             if last.revision.main <= to {
                 break;
             }
@@ -85,12 +93,13 @@ impl Entries {
         }
     }
 
-    /// Takes out what a reader at this transaction, or a later one, does not see.
-    pub(super) fn compact(&mut self, main: u64, removed: &mut Vec<Removed>) {
+    /// Takes out what a reader at this transaction, or a later one, does not see, the oldest first, until
+    /// `most` are taken out.
+    pub(super) fn compact(&mut self, main: u64, most: usize, removed: &mut Vec<Removed>) {
         let visible = self.up_to(main);
-        let Some(newest) = self.0[..visible].last() else { return };
+        let Some(newest) = self.before(visible) else { return };
         let gone = if newest.is_deletion() { visible } else { visible - 1 };
-        let gone = self.0.drain(..gone);
+        let gone = self.0.drain(..gone.min(most.saturating_sub(removed.len())));
         removed.extend(gone.map(|KeyRevision { revision, bytes, .. }| Removed { revision, bytes }));
         if self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to_fit();
@@ -100,6 +109,6 @@ impl Entries {
 
 impl From<KeyRevision> for Entries {
     fn from(entry: KeyRevision) -> Self {
-        Self(vec![entry])
+        Self(VecDeque::from([entry]))
     }
 }
