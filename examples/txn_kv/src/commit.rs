@@ -55,6 +55,9 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
+    /// Locked by a compaction from the index to `unremoved`, so that those of two compactions stand
+    /// there in order. Locked before `state`.
+    removing: Mutex<()>,
     /// Notified when a leader leaves the lead to another thread, and by `wake`.
     changed: Condvar,
 }
@@ -103,7 +106,7 @@ pub(crate) enum Turn {
 impl Queue {
     pub(crate) fn new(head: Head) -> Self {
         let state = State { head, registered: head.revision, ..State::default() };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self { state: Mutex::new(state), ..Self::default() }
     }
 
     /// Puts a transaction that writes, or does not, behind all others; `make` gets its revision.
@@ -132,10 +135,10 @@ impl Queue {
 
     /// Takes records out of the index, which the next flushes remove.
     pub(crate) fn remove(&self, take_out: impl FnOnce() -> Vec<Removed>) {
-        let mut state = self.lock();
-        // With the lock, so that those of two compactions stand here in order.
+        let _removing = self.removing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without the lock of the queue: transactions are pushed meanwhile.
         let removed = take_out();
-        state.unremoved.extend(removed);
+        self.lock().unremoved.extend(removed);
     }
 
     /// True if records wait to be removed.
@@ -361,3 +364,29 @@ thread_local! {
 
 /// Records that are removed with one flush, which others wait for.
 const REMOVED_AT_ONCE: usize = 1_000;
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use lab::LONG;
+
+    use super::*;
+
+    #[test]
+    fn transactions_are_pushed_while_a_compaction_takes_records_out_of_the_index() {
+        let queue = Arc::new(Queue::default());
+        let (tell, told) = mpsc::channel();
+        queue.remove(|| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let (records, told) = (Vec::new(), Box::new(|_| ()));
+                queue.push_small(Waiting { records, found_bytes: 0, compacted: 0, told });
+                tell.send(()).expect("the test waits");
+            });
+            told.recv_timeout(LONG).expect("it waits for no compaction");
+            Vec::new()
+        });
+    }
+}
