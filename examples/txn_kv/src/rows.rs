@@ -12,9 +12,9 @@ use crate::txn::KeyRange;
 /// Locks for rows, shared by those whose keys have the same hash.
 ///
 /// A transaction holds its rows while it compares and registers its revisions, and lets go before the
-/// flush: the next one sees what it staged, and is answered behind it, so that a row does not cost a
-/// flush for each of its transactions. Waiting for a row is an announced stall: the thread that holds
-/// it may be reading the disk.
+/// flush. The next one sees what it staged, and is not answered before that is durable. So a row does
+/// not cost a flush for each of its transactions. Waiting for a row is an announced stall: the thread
+/// that holds it may be reading the disk.
 #[derive(Debug)]
 pub(crate) struct Rows {
     stripes: Box<[Mutex<Stripe>]>,
