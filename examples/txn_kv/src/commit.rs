@@ -120,7 +120,8 @@ impl Queue {
         let mut state = self.lock();
         let (bytes, limit) = (state.bytes, limits.waiting_bytes);
         if bytes > limit {
-            return Err(StoreError::Busy { bytes, limit });
+            let what = "bytes that wait to be written";
+            return Err(StoreError::Busy { what, bytes, limit });
         }
         state.registered += u64::from(writes);
         let waiting = make(state.registered);

@@ -40,8 +40,10 @@ pub enum StoreError {
         /// The newest.
         newest: u64,
     },
-    /// A limit of the server: too much waits to be written.
+    /// A limit of the server: too much waits to be written, or to be read by clients.
     Busy {
+        /// Name of what waits.
+        what: &'static str,
         /// Bytes that wait.
         bytes: usize,
         /// Bytes that may wait.
@@ -71,9 +73,7 @@ impl fmt::Display for StoreError {
             Self::Future { asked, newest } => {
                 write!(f, "revision {asked} is in the future: the newest is {newest}")
             }
-            Self::Busy { bytes, limit } => {
-                write!(f, "bytes that wait to be written: {bytes} exceed {limit}")
-            }
+            Self::Busy { what, bytes, limit } => write!(f, "{what}: {bytes} exceed {limit}"),
             Self::Write(error) => write!(f, "not written: {error}"),
             Self::Read(error) => write!(f, "not read: {error}"),
             Self::Lost(revision) => write!(f, "revision {revision} has no data"),

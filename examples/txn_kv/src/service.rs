@@ -7,6 +7,7 @@
 
 mod answer;
 mod errors;
+mod unread;
 
 use std::fmt;
 
@@ -19,7 +20,8 @@ pub use errors::code;
 
 use crate::statement::Statement;
 use crate::store::Store;
-use crate::txn::{KeyRange, Txn};
+use crate::txn::{KeyRange, Op, Txn};
+use unread::Unread;
 
 /// Statements over a [`Store`], for one account.
 pub struct KvService {
@@ -27,6 +29,7 @@ pub struct KvService {
     user: String,
     password: StoredPassword,
     notes: Vec<(&'static str, String)>,
+    unread: Unread,
 }
 
 impl KvService {
@@ -34,7 +37,8 @@ impl KvService {
     #[must_use]
     pub fn new(store: Store, user: &str, password: &str) -> Self {
         let password = StoredPassword::of(password.as_bytes());
-        Self { store, user: user.to_owned(), password, notes: Vec::new() }
+        let unread = Unread::new(store.limits().unread_bytes);
+        Self { store, user: user.to_owned(), password, notes: Vec::new(), unread }
     }
 
     /// One more line of what `status` tells.
@@ -44,12 +48,19 @@ impl KvService {
         self
     }
 
-    fn txn(&self, txn: Txn, reply: &mut Reply<'_>) {
-        let asks = !txn.compares.is_empty();
+    fn txn(&self, txn: Txn, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+        let mut operations = txn.then.iter().chain(&txn.otherwise);
+        if operations.any(|operation| matches!(operation, Op::Get { .. })) {
+            self.unread.check().map_err(errors::of_store)?;
+        }
+        let (asks, unread) = (!txn.compares.is_empty(), self.unread.clone());
         let later = reply.defer();
         self.store.txn(txn, move |outcome| {
-            later.finish(|reply| answer::txn(reply, outcome.map_err(errors::of_store)?, asks));
+            later.finish(|reply| {
+                answer::txn(reply, outcome.map_err(errors::of_store)?, asks, &unread)
+            });
         });
+        Ok(())
     }
 
     fn read(
@@ -59,8 +70,9 @@ impl KvService {
         at: Option<u64>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
+        self.unread.check().map_err(errors::of_store)?;
         let found = self.store.read(range, at, limit).map_err(errors::of_store)?;
-        answer::found(reply, found)
+        answer::found(reply, found, &self.unread)
     }
 }
 
@@ -87,7 +99,7 @@ impl Service for KvService {
             return Err(SessionError::unsupported("only statements are served"));
         };
         match Statement::parse(sql.text(), sql.args()).map_err(errors::of_statement)? {
-            Statement::Txn(txn) => self.txn(txn, reply),
+            Statement::Txn(txn) => self.txn(txn, reply)?,
             Statement::Read { range, limit, at } => self.read(&range, limit, at, reply)?,
             Statement::Compact(at) => {
                 reply.affected(self.store.compact(at).map_err(errors::of_store)?)

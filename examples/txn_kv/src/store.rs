@@ -233,6 +233,10 @@ impl Store {
         self.0.index.keys()
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
     /// Order in which the store writes data and index.
     #[must_use]
     pub fn design(&self) -> Design {

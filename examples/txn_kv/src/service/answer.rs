@@ -3,6 +3,7 @@
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, Row, SessionError};
 
+use super::unread::Unread;
 use crate::store::Store;
 use crate::txn::{Entry, Found, OpResult, Outcome};
 
@@ -17,6 +18,7 @@ pub(super) fn txn(
     reply: &mut Reply<'_>,
     outcome: Outcome,
     tells: bool,
+    unread: &Unread,
 ) -> Result<(), SessionError> {
     reply.last_insert_id(outcome.revision);
     if tells {
@@ -42,19 +44,24 @@ pub(super) fn txn(
         };
         entries.into_iter().map(move |entry| (operation, entry))
     });
-    entries(reply, found)
+    entries(reply, found.collect(), unread)
 }
 
 /// Writes the result of a read.
-pub(super) fn found(reply: &mut Reply<'_>, found: Found) -> Result<(), SessionError> {
+pub(super) fn found(
+    reply: &mut Reply<'_>,
+    found: Found,
+    unread: &Unread,
+) -> Result<(), SessionError> {
     reply.last_insert_id(found.revision);
-    entries(reply, found.entries.into_iter().map(|entry| (0, entry)))
+    entries(reply, found.entries.into_iter().map(|entry| (0, entry)).collect(), unread)
 }
 
 /// A row for each entry, with the number of the operation that found it.
 fn entries(
     reply: &mut Reply<'_>,
-    mut found: impl Iterator<Item = (u64, Entry)> + Send + 'static,
+    found: Vec<(u64, Entry)>,
+    unread: &Unread,
 ) -> Result<(), SessionError> {
     reply.columns(&[
         Column::unsigned("op"),
@@ -64,7 +71,11 @@ fn entries(
         Column::unsigned("modified"),
         Column::unsigned("version"),
     ])?;
+    let held = unread.hold(found.iter().map(|(_, entry)| entry.record.bytes()).sum());
+    let mut found = found.into_iter();
     reply.source(move |row: &mut Row<'_>| {
+        // The source owns it.
+        let _ = &held;
         let Some((operation, Entry { revision, record })) = found.next() else {
             return Ok(false);
         };

@@ -14,7 +14,7 @@ pub mod code {
     pub const WRITE: u32 = 1026;
     /// Index and engine do not agree.
     pub const LOST: u32 = 1034;
-    /// Too much waits to be written.
+    /// Too much waits to be written, or to be read by clients.
     pub const BUSY: u32 = 1041;
     /// A transaction writes a key twice.
     pub const WRITTEN_TWICE: u32 = 1062;

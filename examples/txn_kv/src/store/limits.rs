@@ -22,6 +22,9 @@ pub struct Limits {
     pub found: usize,
     /// Bytes that one read returns, or all reads of a transaction; 64 MiB.
     pub found_bytes: usize,
+    /// Bytes of results that clients of a server have not read yet; 256 MiB. While there are more, the
+    /// server refuses reads.
+    pub unread_bytes: usize,
 }
 
 impl Default for Limits {
@@ -34,6 +37,7 @@ impl Default for Limits {
             flush_bytes: 4 << 20,
             found: 10_000,
             found_bytes: 64 << 20,
+            unread_bytes: 256 << 20,
         }
     }
 }

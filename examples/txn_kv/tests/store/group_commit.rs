@@ -184,7 +184,10 @@ fn too_much_that_waits_is_refused_with_the_limit() {
     let first = rig.lead(put("first", &large));
     let accepted = [rig.begin(put("second", &large)), rig.begin(put("third", &large))];
     let refused = outcome(&rig.begin(put("fourth", &large))).unwrap_err();
-    assert!(matches!(refused, StoreError::Busy { bytes: 12_000.., limit: 10_000 }), "{refused}");
+    assert!(
+        matches!(refused, StoreError::Busy { bytes: 12_000.., limit: 10_000, .. }),
+        "{refused}"
+    );
     rig.gate.pass();
     rig.gate.pass();
     outcome(&first).unwrap();

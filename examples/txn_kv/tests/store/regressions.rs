@@ -347,7 +347,7 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
     gated.wait_for(1);
     let waiting = begin(&store, beside(get(all(), 3)));
     let refused = outcome(&begin(&store, put("e", ""))).unwrap_err();
-    assert!(matches!(refused, StoreError::Busy { bytes: 9_000.., limit: 8_000 }), "{refused}");
+    assert!(matches!(refused, StoreError::Busy { bytes: 9_000.., limit: 8_000, .. }), "{refused}");
     gated.open();
     outcome(&first).unwrap();
     outcome(&waiting).unwrap();

@@ -2,17 +2,22 @@
 
 use std::sync::mpsc;
 
+use txn_kv::service::code;
+use txn_kv::store::Limits;
 use txn_kv::{Op, Txn};
 
-use super::{Both, from};
-use lab::LONG;
+use super::{Both, failure, from};
+use lab::{LONG, eventually};
 
 const KEYS: usize = 2000;
 /// All values together are larger than the window of a session.
 const VALUE_BYTES: usize = 1 << 10;
 
 fn filled() -> Both {
-    let both = Both::start();
+    fill(Both::start())
+}
+
+fn fill(both: Both) -> Both {
     let mut kv = both.kv();
     let (tell, told) = mpsc::channel();
     for n in 0..KEYS {
@@ -87,4 +92,26 @@ fn who_does_not_read_keeps_nobody_waiting() {
         }
         assert_eq!(rows, KEYS);
     }
+}
+
+#[test]
+fn results_that_clients_do_not_read_are_limited_together() {
+    let limits = Limits { unread_bytes: 5 * KEYS * VALUE_BYTES, ..Limits::default() };
+    let both = fill(Both::start_with(|options| options.limits(limits)));
+    let text = ["range 'k'", "txn then range 'k'"].into_iter().cycle();
+    let mut readers: Vec<_> = (0..5).map(|_| both.session()).collect();
+    let answers = readers.iter_mut().zip(text.clone());
+    let answers: Vec<_> =
+        answers.map(|(session, text)| session.execute(text).expect("a beginning")).collect();
+    let mut other = both.session();
+    for text in text.take(2) {
+        let busy = failure(&mut other, text);
+        assert_eq!(busy.code, code::BUSY, "{busy}");
+        assert!(busy.to_string().contains("bytes that wait to be read"), "{busy}");
+    }
+    both.kv().put(b"other", b"1").expect("transactions that do not read go on");
+    for mut answer in answers {
+        while answer.next_row().expect("a row").is_some() {}
+    }
+    eventually(LONG, || other.run("range 'k'").is_ok());
 }
