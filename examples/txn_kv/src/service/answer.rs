@@ -63,6 +63,8 @@ fn entries(
     found: Vec<(u64, Entry)>,
     unread: &Unread,
 ) -> Result<(), SessionError> {
+    // Before the client hears of the result.
+    let held = unread.hold(found.iter().map(|(_, entry)| entry.record.bytes()).sum());
     reply.columns(&[
         Column::unsigned("op"),
         Column::binary("key", KEY_BYTES),
@@ -71,7 +73,6 @@ fn entries(
         Column::unsigned("modified"),
         Column::unsigned("version"),
     ])?;
-    let held = unread.hold(found.iter().map(|(_, entry)| entry.record.bytes()).sum());
     let mut found = found.into_iter();
     reply.source(move |row: &mut Row<'_>| {
         // The source owns it.
