@@ -14,10 +14,7 @@ const KEYS: usize = 2000;
 const VALUE_BYTES: usize = 1 << 10;
 
 fn filled() -> Both {
-    fill(Both::start())
-}
-
-fn fill(both: Both) -> Both {
+    let both = Both::start();
     let mut kv = both.kv();
     let (tell, told) = mpsc::channel();
     for n in 0..KEYS {
@@ -96,8 +93,14 @@ fn who_does_not_read_keeps_nobody_waiting() {
 
 #[test]
 fn results_that_clients_do_not_read_are_limited_together() {
-    let limits = Limits { unread_bytes: 5 * KEYS * VALUE_BYTES, ..Limits::default() };
-    let both = fill(Both::start_with(|options| options.limits(limits)));
+    // Each answer is so large that its end does not fit into the buffers of a connection.
+    let (keys, value) = (100, [7; 100 << 10]);
+    let limits = Limits { unread_bytes: 5 * keys * value.len(), ..Limits::default() };
+    let both = Both::start_with(|options| options.limits(limits));
+    let mut kv = both.kv();
+    for n in 0..keys {
+        kv.put(&key(n), &value).expect("written");
+    }
     let text = ["range 'k'", "txn then range 'k'"].into_iter().cycle();
     let mut readers: Vec<_> = (0..5).map(|_| both.session()).collect();
     let answers = readers.iter_mut().zip(text.clone());
@@ -109,7 +112,7 @@ fn results_that_clients_do_not_read_are_limited_together() {
         assert_eq!(busy.code, code::BUSY, "{busy}");
         assert!(busy.to_string().contains("bytes that wait to be read"), "{busy}");
     }
-    both.kv().put(b"other", b"1").expect("transactions that do not read go on");
+    kv.put(b"other", b"1").expect("transactions that do not read go on");
     for mut answer in answers {
         while answer.next_row().expect("a row").is_some() {}
     }
