@@ -20,10 +20,13 @@ pub fn syntax(rest: &str) -> SessionError {
     SessionError::new(1064, b"42000", text)
 }
 
+/// Number of [`unsupported`].
+pub const UNSUPPORTED: u32 = 1235;
+
 /// It makes sense, and is not done here.
 pub fn unsupported(what: &str) -> SessionError {
     let text = format!("This version of MySQL doesn't yet support '{what}'");
-    SessionError::new(1235, b"42000", text)
+    SessionError::new(UNSUPPORTED, b"42000", text)
 }
 
 pub fn unknown_database(name: &str) -> SessionError {

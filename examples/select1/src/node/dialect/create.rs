@@ -9,15 +9,24 @@ use sqlparser::ast::{
     IndexColumn, ObjectName, OrderBySort, Statement, TableConstraint, UnaryOperator, Value,
 };
 use sqlparser::dialect::MySqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::cursor::Cursor;
 use super::{Effect, Expected, Query, Reader, rewrite};
 use crate::node::columns::{Domain, from_hex};
-use crate::node::errors::{syntax, unsupported};
+use crate::node::errors::{UNSUPPORTED, syntax, unsupported};
 
 /// Reads `create table`.
 pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
+    let mut cursor = Cursor::new(&reader.tokens.all);
+    cursor.words(&["create", "table"]);
+    cursor.words(&["if", "not", "exists"]);
+    // A query may be longer than sqlparser can take.
+    if super::show::table_name(&mut cursor).is_some() && cursor.word("as") {
+        return rewrite::rewrite(reader);
+    }
     match parse(reader)? {
         Some(Statement::CreateTable(table)) if table.query.is_some() => {
             if table.columns.is_empty() {
@@ -34,17 +43,73 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     }
 }
 
+/// Most levels of a statement's tree. sqlparser limits the depth of its recursion, but it reads a chain of
+/// operators in a loop, and then it recurses once per operator to write or to drop the chain.
+/// A level takes 2 tokens or more, and up to 10 kB of the stack of a debug build.
+const MOST_LEVELS: usize = 250;
+
 fn parse(reader: &Reader<'_, '_>) -> Result<Option<Statement>, SessionError> {
     // Text in executable comments is part of the statement.
-    let mut text = reader.text.to_owned();
-    for range in reader.tokens.removed.iter().rev() {
-        text.replace_range(range.clone(), " ");
+    let mut text = String::with_capacity(reader.text.len());
+    let mut copied = 0;
+    for range in &reader.tokens.removed {
+        text.extend([&reader.text[copied..range.start], " "]);
+        copied = range.end;
     }
-    let statements = Parser::parse_sql(&MySqlDialect {}, &text).map_err(|error| match error {
+    text.push_str(&reader.text[copied..]);
+    let dialect = MySqlDialect {};
+    let tokens = Tokenizer::new(&dialect, &text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
+    if levels(&tokens) > MOST_LEVELS {
+        return Err(unsupported("so deep a statement"));
+    }
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let statements = parser.parse_statements().map_err(|error| match error {
         ParserError::RecursionLimitExceeded => unsupported("so deep a statement"),
         error => syntax(&error.to_string()),
     })?;
     Ok(statements.into_iter().next())
+}
+
+/// Returns an upper bound of the levels of the tree that sqlparser makes of these tokens. Each token adds
+/// one level at most. A comma begins a new branch, but not in a chain of set operators.
+fn levels(tokens: &[TokenWithSpan]) -> usize {
+    #[derive(Default)]
+    struct Group {
+        set_operators: usize,
+        since_comma: usize,
+        most: usize,
+    }
+    let levels_of = |group: &Group| group.set_operators + group.since_comma.max(group.most);
+    let mut outer = Vec::new();
+    let mut group = Group::default();
+    for token in tokens {
+        match &token.token {
+            Token::Whitespace(_) => {}
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                outer.push(std::mem::take(&mut group));
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                let inner = levels_of(&group);
+                group = outer.pop().unwrap_or_default();
+                group.since_comma += inner + 1;
+            }
+            Token::Comma => {
+                group.most = group.most.max(group.since_comma);
+                group.since_comma = 0;
+            }
+            Token::Word(word)
+                if matches!(
+                    word.keyword,
+                    Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::MINUS
+                ) =>
+            {
+                group.set_operators += 1;
+            }
+            _ => group.since_comma += 1,
+        }
+    }
+    outer.iter().map(levels_of).sum::<usize>() + levels_of(&group)
 }
 
 /// `drop index k on t`, where SQLite wants no table.
@@ -82,7 +147,12 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
             let unique = if unique { "unique " } else { "" };
             return Ok(definition(format!("create {unique}index {name} on {table} {columns}")));
         }
-        if let Ok(Some(Statement::AlterTable(alter))) = parse(reader)
+        let parsed = match parse(reader) {
+            // Statements of other syntax are left to SQLite.
+            Err(error) if error.code() == UNSUPPORTED => return Err(error),
+            parsed => parsed.ok().flatten(),
+        };
+        if let Some(Statement::AlterTable(alter)) = parsed
             && let [AlterTableOperation::AddColumn { column_def, column_position: None, .. }] =
                 &alter.operations[..]
             && domain(column_def)?.is_some()

@@ -111,6 +111,40 @@ fn tables_are_defined_as_sqlite_wants_them() {
     assert_eq!(keys.conditional, Some(("t".to_owned(), Expected::Missing)));
 }
 
+/// The process ends if one of the trees is dropped by a recursion without a limit.
+#[test]
+fn a_chain_of_operators_has_a_limit() {
+    let statements = |count: usize| {
+        let chain = |first: &str, more: &str| first.to_owned() + &more.repeat(count);
+        let sum = chain("1", "+1");
+        let calls = chain("f(1, 1)", "+f(1, 1)");
+        let [inner, outer] = [count / 2, count / 2].map(|count| "+1".repeat(count));
+        let nested = format!("(1{inner}){outer}");
+        [
+            format!("create table t (a int default ({sum}))"),
+            format!("create table t (a int default ({calls}))"),
+            format!("create table t (a int default ({nested}))"),
+            format!("create table t (a int, check ({}))", chain("a", " is null")),
+            format!("create table t (a int, check (a{}", " is null".repeat(count)),
+            format!("create table t (a int, check ({}))", chain("1", " div 1")),
+            format!("create table t (a int) as {}", chain("select 1, 1", " union select 1, 1")),
+            format!("alter table t add c bit(9) default ({sum})"),
+        ]
+    };
+    for text in statements(20_000) {
+        let error = Statement::parse(&text, "test").expect_err(&text[..60]);
+        assert_eq!(error.code(), 1235, "{}: {error}", &text[..60]);
+    }
+    let within = format!("create table t (a int default (1{}))", "+1".repeat(120));
+    assert_eq!(query(&within).effect, Effect::Define);
+    let unions = vec!["select 1, 1"; 400].join(" union ");
+    assert_eq!(query(&format!("create table t as {unions}")).effect, Effect::Define);
+    let columns = vec!["`c` int default (1+1)"; 10_000].join(", ");
+    let _ = query(&format!("create table t ({columns})"));
+    let values = vec!["'x'"; 10_000].join(", ");
+    let _ = query(&format!("create table t (a int, check (a in ({values})))"));
+}
+
 #[test]
 fn patterns_match_as_like_does() {
     for (pattern, text, expected) in [
