@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epoll_group::codec::proto::value::Scalar;
 
-use super::{Server, change, failure, rows};
+use super::{Server, change, failure, rows, text};
 use lab::xrpc::datum::Datum;
 use lab::xrpc::request;
 
@@ -238,4 +238,17 @@ fn a_column_that_begins_with_nulls_has_the_type_of_its_first_value() {
     let reply = client.execute(2, sql).good();
     assert_eq!(reply.rows.len(), 100);
     assert_eq!([&reply.rows[89][1], &reply.rows[90][1]], [&Datum::Null, &Datum::Signed(91)]);
+}
+
+#[test]
+fn each_row_of_a_union_has_its_own_argument() {
+    let server = Server::start();
+    let mut client = server.client();
+    let sql = "select ? union all select ?";
+    let both = [Scalar::signed(1), Scalar::signed(2)];
+    let reply = client.run(2, request::query_with(sql, both)).good();
+    assert_eq!(text(&reply), "1;2;");
+    let reply = client.execute(2, "select 1 union all select null").good();
+    assert_eq!(text(&reply), "1;NULL;");
+    assert_eq!(reply.columns[0].flags.unwrap_or_default() & 0x10, 0);
 }

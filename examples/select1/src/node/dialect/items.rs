@@ -30,7 +30,7 @@ pub(super) fn sleep(text: &str, tokens: &[Token<'_>]) -> Option<Statement> {
 }
 
 /// The items of the select list with which a query begins; none if it is unclear which item is which
-/// column. `is_changed` tells whether the text of a part is another one for SQLite.
+/// column. Of a compound query only the labels: the rows have values of other select lists too. `is_changed` tells whether the text of a part is another one for SQLite.
 pub(super) fn items(
     text: &str,
     tokens: &[Token<'_>],
@@ -64,6 +64,11 @@ pub(super) fn items(
             start = at + 1;
         }
         if ends_list {
+            if is_compound(&tokens[at..]) {
+                items.iter_mut().for_each(|item| {
+                    *item = Item { label: item.label.take(), ..Item::default() };
+                });
+            }
             break;
         }
         match token.map_or("", |token| token.text) {
@@ -73,6 +78,20 @@ pub(super) fn items(
         }
     }
     if useful { items } else { Vec::new() }
+}
+
+/// Is there a set operator outside of parentheses?
+fn is_compound(tokens: &[Token<'_>]) -> bool {
+    let mut depth = 0_i32;
+    tokens.iter().any(|token| {
+        match token.text {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        let operators = ["union", "intersect", "except"];
+        depth == 0 && operators.iter().any(|operator| token.is_word(operator))
+    })
 }
 
 fn ends_select_list(token: &Token<'_>) -> bool {

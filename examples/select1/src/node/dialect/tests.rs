@@ -88,6 +88,15 @@ fn a_mark_in_the_list_is_the_column_of_its_number() {
     assert_eq!(arguments("select a, ? as b, ? + ?, ? c from t"), [None, Some(0), None, Some(3)]);
     assert_eq!(arguments("select (select ?), ?"), [None, Some(1)]);
     assert_eq!(arguments("select *, ? from t"), [] as [Option<usize>; 0]);
+    assert_eq!(arguments("select ?, (select 1 union select 2)"), [Some(0), None]);
+    // Rows of other select lists have other values.
+    for operator in ["union all", "union", "intersect", "except"] {
+        let text = format!("select ?, \"a\", 1 from t {operator} select ?, ?, null");
+        let labels = query(&text).items;
+        let of = |label: Option<&str>| Item { label: label.map(str::to_owned), ..Item::default() };
+        assert_eq!(labels, [of(None), of(Some("a")), of(None)], "{text}");
+        assert_eq!(arguments(&format!("select ? {operator} select ?")), [None]);
+    }
     assert_eq!(query("select a from t where b = ? and c = '?'").marks, 1);
 }
 
