@@ -252,3 +252,15 @@ fn each_row_of_a_union_has_its_own_argument() {
     assert_eq!(text(&reply), "1;NULL;");
     assert_eq!(reply.columns[0].flags.unwrap_or_default() & 0x10, 0);
 }
+
+#[test]
+fn a_change_that_reads_with_a_lock_is_a_change() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (a int)");
+    let sql = "insert into t select id from sbtest1 for update";
+    assert_eq!(change(&mut client, sql), 100);
+    change(&mut client, "set transaction read only");
+    change(&mut client, "begin");
+    assert_eq!(failure(&mut client, sql).code, 1792);
+}

@@ -56,6 +56,8 @@ fn effects_are_told_from_the_words() {
         ("WITH x AS (SELECT 1) SELECT * FROM x", Effect::Read),
         ("with x as (select 1) delete from t", Effect::Write),
         ("replace into t values (1)", Effect::Write),
+        ("insert into t select * from u for update", Effect::Write),
+        ("create table t as select 1 lock in share mode", Effect::Define),
         ("create index i on t (a)", Effect::Define),
         ("create table t (a int)", Effect::Define),
     ] {

@@ -123,7 +123,7 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// `for update` and its like, at the end.
+    /// `for update` and its like, at the end. A change locks anyway.
     pub(super) fn locks(&mut self) {
         let phrases: [&[&str]; 6] = [
             &["for", "update"],
@@ -137,7 +137,9 @@ impl Rewrite<'_, '_> {
             let Some(from) = self.tokens.len().checked_sub(phrase.len()) else { continue };
             if phrase.iter().enumerate().all(|(at, word)| self.is_word(from + at, word)) {
                 self.remove(from, self.tokens.len());
-                self.query.effect = Effect::Lock;
+                if self.query.effect == Effect::Read {
+                    self.query.effect = Effect::Lock;
+                }
             }
         }
     }
