@@ -86,7 +86,7 @@ pub struct Query {
     pub inserts_columns: Vec<String>,
     /// Values of its first row; empty if a query gives the rows.
     pub first_row: Vec<Inserted>,
-    /// Set by `on duplicate key update`: an existing row may be changed instead.
+    /// Set by `on duplicate key update` and `on conflict`: an existing row may be changed instead.
     pub updates: bool,
     /// Rows that are there already are passed over, with a warning.
     pub ignores: bool,

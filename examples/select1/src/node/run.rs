@@ -100,9 +100,9 @@ impl Run<'_> {
         if self.query.effect == Effect::Write {
             let db = cursor.db();
             outcome.affected = db.changes();
-            // It may have changed rows and inserted none. Then the number is an older one, perhaps of
-            // another session.
-            if db.last_insert_rowid() != last_before {
+            // An upsert may have changed rows and inserted none. Then the number is an older one, perhaps
+            // of another session.
+            if !self.query.updates || db.last_insert_rowid() != last_before {
                 (outcome.last_insert_id, outcome.is_generated) =
                     self.first_number(db, outcome.affected).map_err(sqlite)?;
             }

@@ -254,6 +254,26 @@ fn each_row_of_a_union_has_its_own_argument() {
 }
 
 #[test]
+fn two_tables_that_give_the_same_number_both_tell_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    for table in ["one", "two"] {
+        let sql = "(id int auto_increment primary key, u int unique)";
+        change(&mut client, &format!("create table {table} {sql}"));
+    }
+    for (table, id) in [("one", 1), ("two", 1), ("one", 2), ("two", 2)] {
+        let sql = format!("insert into {table} (u) values ({id})");
+        let inserted = client.run(2, request::update(&sql)).good();
+        assert_eq!((inserted.affected, inserted.insert_id), (Some(1), Some(id)), "{sql}");
+    }
+    for sql in ["insert ignore into two (u) values (2)", "update one set u = 7 where id = 2"] {
+        assert_eq!(client.run(2, request::update(sql)).good().insert_id, None, "{sql}");
+    }
+    let sql = "insert into one (u) values (7) on conflict (u) do update set u = 8";
+    assert_eq!(client.run(2, request::update(sql)).good().insert_id, None);
+}
+
+#[test]
 fn a_change_that_reads_with_a_lock_is_a_change() {
     let server = Server::start();
     let mut client = server.client();

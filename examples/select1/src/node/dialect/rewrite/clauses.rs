@@ -146,6 +146,7 @@ impl Rewrite<'_, '_> {
 
     /// `on duplicate key update`, and the values that would have been inserted.
     pub(super) fn duplicates(&mut self) {
+        self.query.updates = self.tokens.iter().any(|token| token.is_word("conflict"));
         let phrase = ["on", "duplicate", "key", "update"];
         let found = (0..self.tokens.len()).find(|&from| {
             phrase.iter().enumerate().all(|(at, word)| self.is_word(from + at, word))
