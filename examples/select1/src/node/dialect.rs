@@ -22,7 +22,7 @@ use epoll_group::session::SessionError;
 pub use cache::Cache;
 pub use create::quoted;
 pub use cursor::Cursor;
-pub use rewrite::literal;
+pub use rewrite::{PLACE, literal};
 pub use scan::{Kind, Token};
 use scan::{Tokens, scan};
 pub use set::{Scope, Setting, Target, Value};
@@ -76,8 +76,8 @@ pub struct Query {
     pub effect: Effect,
     /// `?` in it.
     pub marks: usize,
-    /// Variables behind the parameters that have a name.
-    pub variables: Vec<(String, Variable)>,
+    /// Variables. The parameter of each is [`PLACE`] and its number here.
+    pub variables: Vec<Variable>,
     /// Facts on its columns from the text alone; empty if there are none.
     pub items: Vec<Item>,
     /// The table into which it inserts.
@@ -129,7 +129,7 @@ pub enum Effect {
 }
 
 /// One of the variables in the text of a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Variable {
     /// In lower case.
     User(String),

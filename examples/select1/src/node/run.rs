@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Statement};
 use crate::node::arguments;
 use crate::node::columns::{Description, Type, triggers};
 use crate::node::cursor::{Cell, Compiled, Cursor};
-use crate::node::dialect::{Effect, Inserted, Item, Query};
+use crate::node::dialect::{Effect, Inserted, Item, PLACE, Query};
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
 use crate::node::rest::{Rows, write_row};
@@ -149,10 +149,8 @@ impl Run<'_> {
         }
         let mut arguments = self.arguments.iter();
         for index in 1..=statement.parameter_count() {
-            let variable =
-                if variables.is_empty() { None } else { statement.parameter_name(index) };
-            let at =
-                variable.and_then(|name| variables.iter().position(|(known, _)| known == name));
+            let place = if variables.is_empty() { None } else { statement.parameter_name(index) };
+            let at = place.and_then(|name| name.strip_prefix(PLACE)?.parse::<usize>().ok());
             let value = match at.and_then(|at| self.variables.get(at)) {
                 Some(value) => ToSqlOutput::Borrowed(value.into()),
                 None => match arguments.next() {

@@ -77,7 +77,7 @@ impl Engine {
             }
             Value::Expression(query, first) => {
                 let variables = query.variables.iter();
-                let variables = variables.map(|(_, variable)| self.variable(session, variable));
+                let variables = variables.map(|variable| self.variable(session, variable));
                 let database = Arc::clone(&session.database);
                 let run = Run {
                     query,

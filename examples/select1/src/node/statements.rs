@@ -89,7 +89,7 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let variables = query.variables.iter();
-        let variables = variables.map(|(_, variable)| self.variable(session, variable));
+        let variables = variables.map(|variable| self.variable(session, variable));
         let database = Arc::clone(&session.database);
         let generation = database.pool.generation();
         let run = Run {

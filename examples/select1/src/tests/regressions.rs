@@ -1,7 +1,7 @@
 //! One test for each bug that was found by trying.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::codec::proto::value::Scalar;
 
@@ -283,4 +283,50 @@ fn a_change_that_reads_with_a_lock_is_a_change() {
     change(&mut client, "set transaction read only");
     change(&mut client, "begin");
     assert_eq!(failure(&mut client, sql).code, 1792);
+}
+
+#[test]
+fn a_table_may_be_called_as_the_schema() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table test.test (id int, k int)");
+    change(&mut client, "insert into test.test values (1, 7)");
+    for sql in [
+        "select test.k from test join sbtest1 t on t.id = test.id",
+        "select test.k from test.test join test.sbtest1 t on t.id = test.id",
+        "select test.test.k from test.test join test.sbtest1 t on t.id = test.test.id",
+        "select test.k from test x join (select 1 as id, 7 as k) as test on x.id = test.id",
+    ] {
+        assert_eq!(rows(&mut client, sql), "7;", "{sql}");
+    }
+    assert_eq!(rows(&mut client, "select test.sbtest1.id from test.sbtest1 where id = 2"), "2;");
+    assert_eq!(
+        rows(&mut client, "select 1 from sbtest1 t, test.sbtest1 u where u.id + t.id = 2"),
+        "1;"
+    );
+}
+
+/// A server that looks at all tokens for each of them would need minutes for each of these.
+#[test]
+fn long_statements_are_read_once() {
+    let server = Server::start();
+    let mut client = server.client();
+    let began = Instant::now();
+    for (text, count) in
+        [("a || b, ", 200_000), ("seq_1_to_2, ", 160_000), ("use index (", 180_000)]
+    {
+        let sql = format!("select {}1 from missing", text.repeat(count));
+        let code = failure(&mut client, &sql).code;
+        assert_ne!(code, 0, "{text}");
+    }
+    let sql = format!("create table t (a int {})", "/*!*/".repeat(400_000));
+    change(&mut client, &sql);
+    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
+    let variables = |count: usize| {
+        let variables: Vec<_> = (0..count).map(|number| format!("@a{number} is null")).collect();
+        format!("select {}", variables.join(" and "))
+    };
+    change(&mut client, "set @a3 = 1");
+    assert_eq!(rows(&mut client, &variables(900)), "0;");
+    assert_eq!(failure(&mut client, &variables(1025)).code, 1235);
 }

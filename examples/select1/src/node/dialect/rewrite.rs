@@ -2,6 +2,8 @@
 
 mod clauses;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -19,8 +21,19 @@ struct Rewrite<'t, 'a> {
     reader: &'t Reader<'t, 'a>,
     tokens: &'t [Token<'a>],
     edits: Vec<(Range<usize>, String)>,
+    /// Places of the query's variables.
+    places: HashMap<Variable, usize>,
+    /// First `from`.
+    first_from: Option<usize>,
+    /// True if something else may have the name of the schema.
+    names_schema: bool,
     query: Query,
 }
+
+/// Begin of the names of parameters for variables. The number of the variable is behind it.
+pub const PLACE: &str = "@v";
+/// Most variables of a statement, because SQLite looks for a parameter by its name in a list of all.
+const MOST_VARIABLES: usize = 1024;
 
 /// Makes a query of the statement.
 pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
@@ -34,7 +47,10 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
             edits.push((last.end()..reader.text.len(), String::new()));
         }
     }
-    let mut rewrite = Rewrite { reader, tokens, edits, query: Query::default() };
+    let first_from = tokens.iter().position(|token| token.is_word("from"));
+    let names_schema = names_schema(tokens, reader.schema);
+    let (places, query) = Default::default();
+    let mut rewrite = Rewrite { reader, tokens, edits, places, first_from, names_schema, query };
     rewrite.verb()?;
     rewrite.locks();
     rewrite.parentheses();
@@ -44,6 +60,17 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     }
     rewrite.duplicates();
     Ok(rewrite.finish())
+}
+
+/// Does a name without another one behind it equal that of the schema?
+fn names_schema(tokens: &[Token<'_>], schema: &str) -> bool {
+    let is_dot = |at: usize| tokens.get(at).is_some_and(|token| token.is_symbol("."));
+    let is_name =
+        |at: usize| tokens[at].name().is_some_and(|name| name.eq_ignore_ascii_case(schema));
+    (0..tokens.len()).any(|at| {
+        let is_column = at >= 2 && is_dot(at - 1) && !is_name(at - 2);
+        is_name(at) && !is_dot(at + 1) && !is_column
+    })
 }
 
 impl Rewrite<'_, '_> {
@@ -119,7 +146,7 @@ impl Rewrite<'_, '_> {
         if name.is_empty() {
             return Err(unsupported("@"));
         }
-        let place = self.place(Variable::User(name));
+        let place = self.place(Variable::User(name))?;
         self.replace(token.start..token.end(), place);
         Ok(())
     }
@@ -127,21 +154,25 @@ impl Rewrite<'_, '_> {
     fn system_variable(&mut self, at: usize, token: Token<'_>) -> Result<(), SessionError> {
         let (scope, name) =
             Scope::of_variable(token.text).ok_or_else(|| self.reader.error_at(at))?;
-        let place = self.place(Variable::System(scope, name));
+        let place = self.place(Variable::System(scope, name))?;
         self.replace(token.start..token.end(), place);
         Ok(())
     }
 
     /// The parameter that stands for a variable.
-    fn place(&mut self, variable: Variable) -> String {
+    fn place(&mut self, variable: Variable) -> Result<String, SessionError> {
         let variables = &mut self.query.variables;
-        let known = variables.iter().position(|(_, known)| *known == variable);
-        let number = known.unwrap_or(variables.len());
-        let place = format!("@v{number}");
-        if known.is_none() {
-            variables.push((place.clone(), variable));
-        }
-        place
+        let number = match self.places.entry(variable) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(_) if variables.len() == MOST_VARIABLES => {
+                return Err(unsupported(&format!("more than {MOST_VARIABLES} variables")));
+            }
+            Entry::Vacant(new) => {
+                variables.push(new.key().clone());
+                *new.insert(variables.len() - 1)
+            }
+        };
+        Ok(format!("{PLACE}{number}"))
     }
 
     fn symbol(&mut self, at: usize, token: Token<'_>) -> Result<(), SessionError> {
@@ -166,7 +197,7 @@ impl Rewrite<'_, '_> {
         let before_dot = self.is_symbol(at + 1, ".");
         if before_dot && !behind_dot {
             let name = token.name().unwrap_or_default();
-            if name.eq_ignore_ascii_case(self.reader.schema) {
+            if name.eq_ignore_ascii_case(self.reader.schema) && self.is_schema(at) {
                 self.remove(at, at + 2);
                 return Ok(at + 2);
             }
@@ -227,14 +258,22 @@ impl Rewrite<'_, '_> {
         Ok(at + 1)
     }
 
+    /// True if this name in front of a dot, which the schema has, means the schema: in front of a table, or
+    /// if no table has the name too.
+    fn is_schema(&self, at: usize) -> bool {
+        let opens = ["from", "join", "straight_join", "into", "update", "table"];
+        let before = at.checked_sub(1);
+        self.is_symbol(at + 3, ".")
+            || before.is_some_and(|before| opens.iter().any(|word| self.is_word(before, word)))
+            || !self.names_schema
+    }
+
     /// Does a table stand there?
     fn is_table(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return false };
         // A comma is one of the from clause if that has begun; a sequence elsewhere is unlikely.
-        let behind_comma = || {
-            self.is_symbol(before, ",")
-                && self.tokens[..before].iter().any(|token| token.is_word("from"))
-        };
+        let behind_comma =
+            || self.is_symbol(before, ",") && self.first_from.is_some_and(|from| from < before);
         self.is_word(before, "from") || self.is_word(before, "join") || behind_comma()
     }
 
@@ -296,26 +335,30 @@ impl Rewrite<'_, '_> {
             return None;
         }
         while !cursor.symbol(")") {
-            cursor.next()?;
+            cursor.next().filter(|token| !token.is_symbol("("))?;
         }
         Some(cursor.at)
     }
 
     fn finish(mut self) -> Query {
         self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        // If two edits overlap, the first one holds: it is the start of the longer one.
+        let mut end = 0;
+        self.edits.retain(|(range, _)| {
+            let holds = range.start >= end;
+            end = if holds { range.end } else { end };
+            holds
+        });
         let text = self.reader.text;
         let edits = &self.edits;
         let is_changed = |from: usize, to: usize| {
-            edits.iter().any(|(range, _)| range.start < to && range.end > from)
+            let before = edits.partition_point(|(range, _)| range.start < to);
+            edits[..before].last().is_some_and(|(range, _)| range.end > from)
         };
         self.query.items = items::items(text, self.tokens, is_changed);
         let mut sql = String::with_capacity(text.len() + 16);
         let mut copied = 0;
         for (range, with) in &self.edits {
-            // If two edits overlap, the first one holds: it is the start of the longer one.
-            if range.start < copied {
-                continue;
-            }
             sql.push_str(&text[copied..range.start]);
             sql.push_str(with);
             copied = range.end;

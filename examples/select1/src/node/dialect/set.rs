@@ -26,7 +26,7 @@ pub enum Target {
 }
 
 /// Whose variable it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// None was named: the session's.
     Unnamed,
