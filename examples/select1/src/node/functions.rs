@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use epoll_group::session::SessionError;
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Error, Result};
+use rusqlite::{Connection, Error, Result, ffi};
 
 use crate::node::columns::triggers;
 use crate::node::dialect::like;
 use crate::node::interrupt::Interrupt;
+use crate::node::pool::LONGEST_VALUE;
 use crate::node::variables::VERSION;
 
 /// Properties of a session that functions return.
@@ -53,9 +54,12 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// The same arguments always give the same value.
-const PURE: FunctionFlags = FunctionFlags::SQLITE_UTF8.union(FunctionFlags::SQLITE_DETERMINISTIC);
-const IMPURE: FunctionFlags = FunctionFlags::SQLITE_UTF8;
+/// The function changes nothing. So views, defaults and checks may call it, although the pool trusts no schema.
+const IMPURE: FunctionFlags = FunctionFlags::SQLITE_UTF8.union(FunctionFlags::SQLITE_INNOCUOUS);
+/// Also, the same arguments always give the same value.
+const PURE: FunctionFlags = IMPURE.union(FunctionFlags::SQLITE_DETERMINISTIC);
+/// Most bytes of a pattern of LIKE, as in SQLite.
+const LONGEST_PATTERN: usize = 50_000;
 
 /// Makes the functions known to a connection.
 pub fn install(db: &Connection) -> Result<Caller> {
@@ -63,10 +67,10 @@ pub fn install(db: &Connection) -> Result<Caller> {
     let caller = Caller::default();
     of_the_session(db, &caller)?;
     of_time(db)?;
-    of_texts(db)?;
+    of_texts(db, &caller)?;
     triggers::install(db)?;
     let sleeper = caller.clone();
-    db.create_scalar_function("sleep", 1, IMPURE, move |context| {
+    db.create_scalar_function("sleep", 1, FunctionFlags::SQLITE_UTF8, move |context| {
         let seconds = match context.get_raw(0) {
             ValueRef::Integer(seconds) => seconds as f64,
             ValueRef::Real(seconds) => seconds,
@@ -149,30 +153,39 @@ fn utc(form: &str) -> String {
     }
 }
 
-fn of_texts(db: &Connection) -> Result<()> {
-    db.create_scalar_function("concat", -1, PURE, |context| Ok(concat(context, 0, "")))?;
-    db.create_scalar_function("concat_ws", -1, PURE, |context| {
-        let separator: Option<String> = context.get(0)?;
-        Ok(separator.and_then(|separator| concat(context, 1, &separator)))
+fn of_texts(db: &Connection, caller: &Caller) -> Result<()> {
+    db.create_scalar_function("concat", -1, PURE, |context| {
+        has_arguments(context, "concat")?;
+        concat(context, 0, "")
     })?;
-    let characters = |context: &Context<'_>| {
-        let text: Option<String> = context.get(0)?;
-        Ok(text.map(|text| text.chars().count() as i64))
-    };
+    db.create_scalar_function("concat_ws", -1, PURE, |context| {
+        has_arguments(context, "concat_ws")?;
+        let separator = text_of(context, 0);
+        separator.map_or(Ok(None), |separator| concat(context, 1, &separator))
+    })?;
+    let characters =
+        |context: &Context<'_>| Ok(text_of(context, 0).map(|text| text.chars().count() as i64));
+    let caller = caller.clone();
     // SQLite's own has no escapes, and so another result where there is one.
-    let like = |context: &Context<'_>| {
+    let like = move |context: &Context<'_>| {
         let [Some(pattern), Some(text)] = [text_of(context, 0), text_of(context, 1)] else {
             return Ok(None);
         };
+        if pattern.len() > LONGEST_PATTERN {
+            return Err(Error::UserFunctionError("LIKE pattern too complex".into()));
+        }
         let escape = if context.len() > 2 { text_of(context, 2) } else { Some("\\".to_owned()) };
         let Some(escape) = escape else { return Ok(None) };
         let mut escape = escape.chars();
-        match (escape.next(), escape.next()) {
-            (escape, None) => Ok(Some(like(&pattern, escape, &text))),
-            _ => Err(Error::UserFunctionError("Incorrect arguments to ESCAPE".into())),
-        }
+        let (escape, None) = (escape.next(), escape.next()) else {
+            return Err(Error::UserFunctionError("Incorrect arguments to ESCAPE".into()));
+        };
+        // A sleep of no time tells whether the statement was cancelled.
+        let goes_on = || caller.facts().is_none_or(|facts| facts.interrupt.sleep(Duration::ZERO));
+        let found = like(&pattern, escape, &text, goes_on);
+        found.map(Some).ok_or_else(|| Error::UserFunctionError(INTERRUPTED.into()))
     };
-    db.create_scalar_function("like", 2, PURE, like)?;
+    db.create_scalar_function("like", 2, PURE, like.clone())?;
     db.create_scalar_function("like", 3, PURE, like)?;
     db.create_scalar_function("char_length", 1, PURE, characters)?;
     db.create_scalar_function("if", 3, PURE, |context| {
@@ -187,9 +200,9 @@ fn of_texts(db: &Connection) -> Result<()> {
     })?;
     for (name, from_left) in [("left", true), ("right", false)] {
         db.create_scalar_function(name, 2, PURE, move |context| {
-            let (text, length): (Option<String>, i64) = (context.get(0)?, context.get(1)?);
-            let length = usize::try_from(length).unwrap_or(0);
-            Ok(text.map(|text| {
+            let length: Option<i64> = context.get(1)?;
+            Ok(text_of(context, 0).zip(length).map(|(text, length)| {
+                let length = usize::try_from(length).unwrap_or(0);
                 let all = text.chars().count();
                 let skipped = if from_left { 0 } else { all.saturating_sub(length) };
                 text.chars().skip(skipped).take(length).collect::<String>()
@@ -211,14 +224,63 @@ fn text_of(context: &Context<'_>, at: usize) -> Option<String> {
     }
 }
 
-/// All arguments from `first` as one text; NULL if one of them is, or without it behind a separator.
-fn concat(context: &Context<'_>, first: usize, separator: &str) -> Option<String> {
-    let mut parts = Vec::new();
-    for at in first..context.len() {
-        match context.get_raw(at) {
-            ValueRef::Null if first == 0 => return None,
-            _ => parts.extend(text_of(context, at)),
-        }
+/// Refuses a call without arguments, in the words of SQLite.
+fn has_arguments(context: &Context<'_>, name: &str) -> Result<()> {
+    if !context.is_empty() {
+        return Ok(());
     }
-    Some(parts.join(separator))
+    let text = format!("wrong number of arguments to function {name}()");
+    Err(Error::UserFunctionError(text.into()))
+}
+
+/// All arguments from `first` as one text; NULL if one of them is, or without it behind a separator.
+fn concat(context: &Context<'_>, first: usize, separator: &str) -> Result<Option<String>> {
+    let mut all = String::new();
+    let mut begun = false;
+    for at in first..context.len() {
+        let Some(part) = text_of(context, at) else {
+            if first == 0 {
+                return Ok(None);
+            }
+            continue;
+        };
+        let separator = if begun { separator } else { "" };
+        begun = true;
+        if all.len() + separator.len() + part.len() > LONGEST_VALUE {
+            let too_big = ffi::Error::new(ffi::SQLITE_TOOBIG);
+            return Err(Error::SqliteFailure(too_big, None));
+        }
+        all.extend([separator, &part]);
+    }
+    Ok(Some(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn like_has_limits() {
+        let db = Connection::open_in_memory().expect("there is memory");
+        let caller = install(&db).expect("they are functions");
+        let like = |pattern: &str| {
+            let sql = "select hex(zeroblob(100000)) like ?";
+            db.query_row(sql, [pattern], |row| row.get::<_, bool>(0)).map_err(|e| e.to_string())
+        };
+        let interrupt = Arc::<Interrupt>::default();
+        caller.become_one(&Arc::new(Facts {
+            number: 1,
+            user: String::new(),
+            schema: Mutex::default(),
+            interrupt: Arc::clone(&interrupt),
+            last_insert_id: Mutex::default(),
+            row_count: Mutex::default(),
+            source_end: Mutex::default(),
+        }));
+        assert_eq!(like("%0"), Ok(true));
+        let error = like(&"%".repeat(LONGEST_PATTERN + 1)).expect_err("it is too long");
+        assert_eq!(error, "LIKE pattern too complex");
+        interrupt.cancel();
+        assert_eq!(like("%1").expect_err("it is cancelled"), INTERRUPTED);
+    }
 }

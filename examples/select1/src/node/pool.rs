@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use epoll_group::session::SessionError;
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::node::columns::Tables;
@@ -72,6 +73,8 @@ const MOST_OPEN: usize = 1024;
 const STATEMENTS: usize = 128;
 /// SQLite looks whether to stop after so many steps of its machine: some tens of microseconds.
 const STEPS: i32 = 4096;
+/// Most bytes of a value and of a row, as many as a packet of MySQL may have.
+pub const LONGEST_VALUE: usize = 64 << 20;
 /// Only other processes can make a connection wait for a lock of SQLite's own.
 const BUSY: Duration = Duration::from_millis(200);
 
@@ -104,6 +107,7 @@ impl Pool {
         for quirk in [DbConfig::SQLITE_DBCONFIG_DQS_DML, DbConfig::SQLITE_DBCONFIG_DQS_DDL] {
             connection.set_db_config(quirk, false)?;
         }
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE as i32)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);

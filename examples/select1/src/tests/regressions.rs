@@ -306,6 +306,25 @@ fn a_table_may_be_called_as_the_schema() {
     );
 }
 
+#[test]
+fn definitions_may_call_functions() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(
+        &mut client,
+        "create table t (a int, d varchar(9) default (concat('a', 1)), u varchar(99) \
+         default (user()), check (char_length(d) < 9 and d like 'a%'))",
+    );
+    change(&mut client, "insert into t (a) values (1)");
+    change(
+        &mut client,
+        "create view v as select if(a, left(d, 1), 0) as x, database() as y from t",
+    );
+    assert_eq!(rows(&mut client, "select d, u, x, y from t, v"), "a1|root@%|a|test;");
+    change(&mut client, "create view w as select sleep(0) as x");
+    assert_eq!(failure(&mut client, "select * from w").code, 1105);
+}
+
 /// A server that looks at all tokens for each of them would need minutes for each of these.
 #[test]
 fn long_statements_are_read_once() {

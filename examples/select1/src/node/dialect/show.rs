@@ -33,7 +33,7 @@ impl Filter {
     pub fn accepts(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Like(pattern) => like(pattern, Some('\\'), name),
+            Self::Like(pattern) => like(pattern, Some('\\'), name, || true) == Some(true),
             Self::Named(names) => names.iter().any(|known| known.eq_ignore_ascii_case(name)),
         }
     }
@@ -147,38 +147,69 @@ fn filter(cursor: &mut Cursor<'_, '_>) -> Option<Filter> {
     cursor.symbol(")").then_some(Filter::Named(names))
 }
 
+/// Part of a pattern.
+enum Part {
+    /// `%`
+    Any,
+    /// `_`
+    One,
+    Char(char),
+}
+
+/// Steps of [`like`] between two looks at whether to stop.
+const STEPS: u32 = 1 << 16;
+
 /// Does `text` match the pattern of a LIKE? Case does not matter. Behind `escape` a character is
-/// itself.
-pub fn like(pattern: &str, escape: Option<char>, text: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
+/// itself. Returns `None` if `goes_on` says no, which is asked from time to time.
+pub fn like(
+    pattern: &str,
+    escape: Option<char>,
+    text: &str,
+    mut goes_on: impl FnMut() -> bool,
+) -> Option<bool> {
+    let mut parts = Vec::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        let escaped = if Some(char) == escape { chars.next() } else { None };
+        match (escaped, char) {
+            (None, '%') => parts.push(Part::Any),
+            (None, '_') => parts.push(Part::One),
+            _ => parts.extend(escaped.unwrap_or(char).to_lowercase().map(Part::Char)),
+        }
+    }
     let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
     // Position of the last `%`, and of the text that it stands for so far.
     let (mut at, mut from) = (0, 0);
     let mut last: Option<(usize, usize)> = None;
+    let mut steps = 0_u32;
     while from < text.len() {
-        let (step, fits) = match pattern.get(at) {
-            Some(char) if Some(*char) == escape && at + 1 < pattern.len() => {
-                (2, pattern[at + 1] == text[from])
+        steps += 1;
+        if steps == STEPS {
+            steps = 0;
+            if !goes_on() {
+                return None;
             }
-            Some('%') => {
+        }
+        let fits = match parts.get(at) {
+            Some(Part::Any) => {
                 last = Some((at, from));
                 at += 1;
                 continue;
             }
-            Some('_') => (1, true),
-            Some(char) => (1, *char == text[from]),
-            None => (0, false),
+            Some(Part::One) => true,
+            Some(Part::Char(char)) => *char == text[from],
+            None => false,
         };
         if fits {
-            at += step;
+            at += 1;
             from += 1;
         } else if let Some((wild, start)) = last {
             at = wild + 1;
             from = start + 1;
             last = Some((wild, start + 1));
         } else {
-            return false;
+            return Some(false);
         }
     }
-    pattern[at..].iter().all(|char| *char == '%')
+    Some(parts[at..].iter().all(|part| matches!(part, Part::Any)))
 }

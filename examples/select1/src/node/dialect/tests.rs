@@ -170,8 +170,25 @@ fn patterns_match_as_like_does() {
         ("", "a", false),
         ("%", "", true),
     ] {
-        assert_eq!(like(pattern, Some('\\'), text), expected, "{pattern} {text}");
+        let found = like(pattern, Some('\\'), text, || true);
+        assert_eq!(found, Some(expected), "{pattern} {text}");
     }
+    for (pattern, text, expected) in
+        [("aX%", "a%", true), ("aX%", "ab", false), ("aXB", "ab", true), ("aX", "ax", true)]
+    {
+        assert_eq!(like(pattern, Some('X'), text, || true), Some(expected), "{pattern} {text}");
+    }
+}
+
+#[test]
+fn a_search_for_a_pattern_stops() {
+    let (pattern, text) = (format!("%{}b", "a".repeat(1000)), "a".repeat(100_000));
+    let mut asked = 0;
+    let stopped = like(&pattern, None, &text, || {
+        asked += 1;
+        asked < 3
+    });
+    assert_eq!((stopped, asked), (None, 3));
 }
 
 proptest! {
