@@ -113,11 +113,13 @@ impl Engine {
                 Ok(done)
             })?,
             Effect::Define => {
-                let done = self.defining(session, |session, db| {
-                    if let Some((table, expected)) = &query.conditional {
-                        note_condition(session, db, table, *expected, &database.schema, reply)?;
+                let done = self.defining(session, |session, db| match &query.conditional {
+                    Some((table, expected))
+                        if !is_met(session, db, table, *expected, &database.schema, reply)? =>
+                    {
+                        Ok(())
                     }
-                    run.define(db)
+                    _ => run.define(db),
                 });
                 database.pool.tables_changed();
                 done?;
@@ -245,16 +247,17 @@ fn warn_of_ignored(
     }
 }
 
-/// The note of `if exists` or `if not exists`, if there is reason for one.
-fn note_condition(
+/// Returns true if the condition of `if exists` or `if not exists` holds. Otherwise notes that it does not.
+fn is_met(
     session: &mut EngineSession,
     db: &Connection,
     table: &str,
     expected: Expected,
     schema: &str,
     reply: &mut Reply<'_>,
-) -> Result<(), SessionError> {
-    let is_there = "select exists(select 1 from sqlite_master where name = ?1 collate nocase)";
+) -> Result<bool, SessionError> {
+    let is_there = "select exists(select 1 from sqlite_master where name = ?1 collate nocase \
+                    and type in ('table', 'view'))";
     let is_there: bool = db
         .query_row(is_there, params![table], |row| row.get(0))
         .map_err(|error| of_sqlite(&error, schema))?;
@@ -265,7 +268,7 @@ fn note_condition(
         (Expected::Missing, true) => {
             session.note(reply, 1050, format!("Table '{table}' already exists"));
         }
-        _ => {}
+        _ => return Ok(true),
     }
-    Ok(())
+    Ok(false)
 }

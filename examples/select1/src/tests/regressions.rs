@@ -286,6 +286,25 @@ fn a_change_that_reads_with_a_lock_is_a_change() {
 }
 
 #[test]
+fn a_table_that_is_there_gets_no_more_keys() {
+    let server = Server::start();
+    let mut client = server.client();
+    let sql = "create table if not exists t (a int, key k (a))";
+    change(&mut client, sql);
+    change(&mut client, sql);
+    assert_eq!(rows(&mut client, "show warnings"), "Note|1050u|Table 't' already exists;");
+    change(&mut client, "drop index k on t");
+    change(&mut client, sql);
+    assert_eq!(rows(&mut client, "show index from t"), "");
+    change(&mut client, "drop table if exists t");
+    change(&mut client, "drop table if exists t");
+    assert_eq!(rows(&mut client, "show warnings"), "Note|1051u|Unknown table 'test.t';");
+    // The name of an index is no table.
+    change(&mut client, "create index i on sbtest1 (pad)");
+    assert_eq!(change(&mut client, "drop table if exists i"), 0);
+}
+
+#[test]
 fn a_table_may_be_called_as_the_schema() {
     let server = Server::start();
     let mut client = server.client();
