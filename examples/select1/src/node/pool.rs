@@ -166,7 +166,7 @@ impl Pool {
         })
     }
 
-    pub fn generation(&self) -> u64 {
+    fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
@@ -199,6 +199,11 @@ impl Lent {
     /// Goes back to this transaction.
     pub fn go_back_to(&mut self, home: &Arc<Home>) {
         self.home = Some(Arc::clone(home));
+    }
+
+    /// Number of changes of tables that the connection knew of when it was lent.
+    pub fn generation(&self) -> u64 {
+        self.db().generation
     }
 
     /// Returns the cache of plans, for one plan at a time.

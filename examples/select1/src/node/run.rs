@@ -15,6 +15,7 @@ use crate::node::cursor::{Cell, Compiled, Cursor};
 use crate::node::dialect::{Effect, Inserted, Item, PLACE, Query};
 use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
+use crate::node::prepared::Prepared;
 use crate::node::rest::{Rows, write_row};
 
 /// A query with everything that it needs.
@@ -26,8 +27,8 @@ pub struct Run<'a> {
     pub schema: &'a Arc<str>,
     /// It is worth being kept compiled. A text that comes once costs less if it is not.
     pub is_known: bool,
-    /// Its columns, if they are known from another time.
-    pub described: Option<Arc<[Description]>>,
+    /// The statement whose columns may be known from another time.
+    pub prepared: Option<&'a Prepared>,
 }
 
 /// Result of a query.
@@ -37,8 +38,6 @@ pub struct Outcome {
     pub last_insert_id: u64,
     /// True if SQLite has chosen that number.
     pub is_generated: bool,
-    /// Its columns, if they were not known before.
-    pub described: Option<Arc<[Description]>>,
     /// Its rows, if it has a result.
     pub rows: Option<Selected>,
 }
@@ -51,9 +50,6 @@ pub struct Selected {
     shown: Vec<Option<Scalar>>,
     schema: Arc<str>,
 }
-
-/// Columns of a result, and true if they were not known before.
-type Columns = (Arc<[Description]>, bool);
 
 /// Rows, and their bytes, that are fetched at most to find the types of columns.
 const MOST_AHEAD: usize = 256;
@@ -82,7 +78,7 @@ impl Run<'_> {
         let sqlite = |error| of_sqlite(&error, self.schema);
         let last_before = db.last_insert_rowid();
         let opened = Cursor::open(db, |db| self.compile(db)).map_err(|failed| failed.1);
-        let (mut cursor, (known, is_new)) = opened?;
+        let (mut cursor, known) = opened?;
         if !known.is_empty() {
             let mut rows = self.select(cursor, &known, reply)?;
             if self.query.effect == Effect::Write && !rows.cursor.is_over() {
@@ -92,8 +88,7 @@ impl Run<'_> {
                     write_row(&mut rows, reply)?;
                 }
             }
-            let described = is_new.then_some(known);
-            return Ok(Outcome { described, rows: Some(rows), ..Outcome::default() });
+            return Ok(Outcome { rows: Some(rows), ..Outcome::default() });
         }
         cursor.look_ahead().map_err(sqlite)?;
         let mut outcome = Outcome::default();
@@ -111,7 +106,10 @@ impl Run<'_> {
     }
 
     /// Compiles and binds.
-    fn compile<'db>(&self, db: &'db Lent) -> Result<(Compiled<'db>, Columns), SessionError> {
+    fn compile<'db>(
+        &self,
+        db: &'db Lent,
+    ) -> Result<(Compiled<'db>, Arc<[Description]>), SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
         let sql = &self.query.sql;
         let mut statement = if self.is_known {
@@ -120,10 +118,19 @@ impl Run<'_> {
             Compiled::Once(db.prepare(sql).map_err(sqlite)?)
         };
         self.bind(&mut statement)?;
-        let columns = match &self.described {
+        // The connection may see older tables than others: those of the snapshot of its transaction.
+        let generation = db.generation();
+        let known = self.prepared.and_then(|prepared| prepared.described(generation));
+        let columns = match known {
             // It is another one if tables have changed in between.
-            Some(known) if known.len() == statement.column_count() => (Arc::clone(known), false),
-            _ => (self.describe(db, &statement).map_err(sqlite)?.into(), true),
+            Some(known) if known.len() == statement.column_count() => known,
+            _ => {
+                let new: Arc<[_]> = self.describe(db, &statement).map_err(sqlite)?.into();
+                if let Some(prepared) = self.prepared {
+                    prepared.describe(generation, Arc::clone(&new));
+                }
+                new
+            }
         };
         Ok((statement, columns))
     }

@@ -85,7 +85,7 @@ impl Engine {
                     variables: variables.collect::<Result<_, _>>()?,
                     schema: &database.schema,
                     is_known: true,
-                    described: None,
+                    prepared: None,
                 };
                 run.value(&self.reader(session)?)?
             }

@@ -91,14 +91,13 @@ impl Engine {
         let variables = query.variables.iter();
         let variables = variables.map(|variable| self.variable(session, variable));
         let database = Arc::clone(&session.database);
-        let generation = database.pool.generation();
         let run = Run {
             query,
             arguments,
             variables: variables.collect::<Result<_, _>>()?,
             schema: &database.schema,
             is_known: prepared.is_known(),
-            described: prepared.described(generation),
+            prepared: Some(prepared),
         };
         let outcome = match query.effect {
             Effect::Read => run.run(self.reader(session)?, reply)?,
@@ -126,10 +125,7 @@ impl Engine {
                 Outcome::default()
             }
         };
-        let Outcome { affected, last_insert_id, is_generated, described, rows } = outcome;
-        if let Some(columns) = described {
-            prepared.describe(generation, columns);
-        }
+        let Outcome { affected, last_insert_id, is_generated, rows } = outcome;
         if let Some(rows) = rows {
             return self.give_rows(session, rows, reply);
         }

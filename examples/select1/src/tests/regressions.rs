@@ -305,6 +305,24 @@ fn a_table_that_is_there_gets_no_more_keys() {
 }
 
 #[test]
+fn an_old_snapshot_describes_columns_for_itself_alone() {
+    let server = Server::start();
+    let [mut old, mut new] = [server.client(), server.client()];
+    change(&mut new, "create table t (a int)");
+    change(&mut new, "insert into t values (1)");
+    let sql = "select a from t";
+    change(&mut old, "set transaction isolation level repeatable read");
+    change(&mut old, "begin");
+    assert_eq!(rows(&mut old, sql), "1;");
+    change(&mut new, "drop table t");
+    change(&mut new, "create table t (a varchar(9))");
+    change(&mut new, "insert into t values ('x')");
+    assert_eq!(rows(&mut old, sql), "1;");
+    assert_eq!(rows(&mut new, sql), "x;");
+    assert_eq!(rows(&mut old, sql), "1;");
+}
+
+#[test]
 fn a_table_may_be_called_as_the_schema() {
     let server = Server::start();
     let mut client = server.client();
