@@ -72,6 +72,8 @@ pub struct XaBranch {
 
 /// More warnings are not kept.
 const MOST_WARNINGS: usize = 64;
+/// Bytes that are kept of the text of a warning.
+const LONGEST_WARNING: usize = 2048;
 
 impl EngineSession {
     pub fn new(number: u32, user: Arc<User>, locals: Locals, counted: Option<Arc<()>>) -> Self {
@@ -167,12 +169,16 @@ impl EngineSession {
     /// An error is the only thing that `show warnings` then shows of its statement.
     pub fn failed(&mut self, error: &SessionError) {
         let text = String::from_utf8_lossy(error.message()).into_owned();
+        self.warnings.clear();
         self.keep(Warning { level: Level::Error, code: error.code(), text });
         self.changed(-1, 0);
     }
 
-    fn keep(&mut self, warning: Warning) {
+    fn keep(&mut self, mut warning: Warning) {
         if self.warnings.len() < MOST_WARNINGS {
+            let end = (0..=LONGEST_WARNING).rfind(|&at| warning.text.is_char_boundary(at));
+            warning.text.truncate(end.unwrap_or(0));
+            warning.text.shrink_to_fit();
             self.warnings.push(warning);
         }
     }

@@ -362,6 +362,20 @@ fn definitions_may_call_functions() {
     assert_eq!(failure(&mut client, "select * from w").code, 1105);
 }
 
+#[test]
+fn warnings_end_with_their_statement() {
+    let server = Server::start();
+    let mut client = server.client();
+    let long = "a".repeat(1 << 20);
+    change(&mut client, "drop table if exists missing");
+    for sql in ["no statement", &format!("select {long}"), "show columns from missing"] {
+        let error = failure(&mut client, sql);
+        let mut expected = format!("Error|{}u|{}", error.code, error.text);
+        expected.truncate("Error|1054u|".len() + 2048);
+        assert_eq!(rows(&mut client, "show warnings"), expected + ";");
+    }
+}
+
 /// A server that looks at all tokens for each of them would need minutes for each of these.
 #[test]
 fn long_statements_are_read_once() {
