@@ -100,10 +100,7 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         match target {
-            Target::User(name) => {
-                session.variables.insert(name.clone(), value.unwrap_or(Datum::Null));
-                Ok(())
-            }
+            Target::User(name) => session.variables.set(name, value.unwrap_or(Datum::Null)),
             Target::Names => {
                 let text = value.map(|value| text(&value));
                 for part in ["client", "connection", "results"] {

@@ -1,11 +1,9 @@
 //! [`EngineSession`]: state of one session.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{Reply, SessionError};
-use rusqlite::types::Value;
 
 use crate::node::database::{Database, User};
 use crate::node::dialect::Xid;
@@ -13,7 +11,7 @@ use crate::node::errors::unsupported;
 use crate::node::functions::Facts;
 use crate::node::interrupt::Interrupt;
 use crate::node::pool::Home;
-use crate::node::variables::Locals;
+use crate::node::variables::{Locals, UserVariables};
 use crate::node::write_lock::WriteTurn;
 
 /// One session of the engine.
@@ -23,8 +21,7 @@ pub struct EngineSession {
     pub user: Arc<User>,
     pub database: Arc<Database>,
     pub locals: Locals,
-    /// User variables, by their names in lower case.
-    pub variables: HashMap<String, Value>,
+    pub variables: UserVariables,
     pub transaction: Option<Transaction>,
     /// Isolation of the next transaction alone; likewise below.
     pub next_isolation: Option<String>,
@@ -92,7 +89,7 @@ impl EngineSession {
             user,
             database,
             locals,
-            variables: HashMap::new(),
+            variables: UserVariables::default(),
             transaction: None,
             next_isolation: None,
             next_read_only: None,

@@ -1,9 +1,10 @@
 //! System variables: what clients of MySQL look at and set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use epoll_group::session::SessionError;
+use rusqlite::types::Value;
 
 use crate::node::errors::{unknown_variable, wrong_value};
 
@@ -23,6 +24,47 @@ pub struct Locals {
 }
 
 type Values = BTreeMap<&'static str, String>;
+
+/// User variables of a session, by their names in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct UserVariables {
+    values: HashMap<String, Value>,
+    /// Bytes of their names and values.
+    bytes: usize,
+}
+
+/// Most bytes of the user variables of a session.
+const MOST_BYTES: usize = 64 << 20;
+
+impl UserVariables {
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
+    /// # Errors
+    /// The variables of the session would be too large.
+    pub fn set(&mut self, name: &str, value: Value) -> Result<(), SessionError> {
+        let before = self.values.get(name).map_or(0, |before| bytes(name, before));
+        let after = self.bytes - before + bytes(name, &value);
+        if after > MOST_BYTES {
+            let text = format!("Out of memory: user variables have at most {MOST_BYTES} bytes");
+            return Err(SessionError::new(1037, b"HY001", text));
+        }
+        self.bytes = after;
+        self.values.insert(name.to_owned(), value);
+        Ok(())
+    }
+}
+
+/// Bytes of a user variable in memory.
+fn bytes(name: &str, value: &Value) -> usize {
+    let value = match value {
+        Value::Text(text) => text.len(),
+        Value::Blob(bytes) => bytes.len(),
+        _ => 0,
+    };
+    size_of::<Value>() + name.len() + value
+}
 
 impl Globals {
     pub fn new() -> Self {
@@ -200,6 +242,19 @@ const KNOWN: &[(&str, &str, Kind)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_variables_have_a_limit() {
+        let mut variables = UserVariables::default();
+        let third = || Value::Blob(vec![0; MOST_BYTES / 3]);
+        for name in ["a", "b", "a", "b"] {
+            variables.set(name, third()).expect("there is room");
+        }
+        assert_eq!(variables.set("c", third()).expect_err("it is full").code(), 1037);
+        variables.set("a", Value::Null).expect("there is room");
+        variables.set("c", third()).expect("there is room");
+        assert_eq!(variables.get("c"), Some(&third()));
+    }
 
     #[test]
     fn a_session_has_values_of_its_own() {

@@ -376,6 +376,25 @@ fn warnings_end_with_their_statement() {
     }
 }
 
+#[test]
+fn values_have_a_limit() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_eq!(rows(&mut client, "select length(zeroblob(67108864))"), "67108864;");
+    let parts = ["@a"; 100].join(", ");
+    change(&mut client, "set @a = hex(zeroblob(500000))");
+    for sql in [
+        "select length(zeroblob(67108865))",
+        &format!("select length(concat({parts}))"),
+        &format!("select length(concat_ws(', ', {parts}))"),
+    ] {
+        assert_eq!(failure(&mut client, sql).code, 1153, "{sql}");
+    }
+    let sql = "set @b = zeroblob(40000000), @c = @b";
+    assert_eq!(failure(&mut client, sql).code, 1037);
+    assert_eq!(rows(&mut client, "select length(@a), @b"), "1000000|NULL;");
+}
+
 /// A server that looks at all tokens for each of them would need minutes for each of these.
 #[test]
 fn long_statements_are_read_once() {
