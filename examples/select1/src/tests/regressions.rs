@@ -395,6 +395,20 @@ fn values_have_a_limit() {
     assert_eq!(rows(&mut client, "select length(@a), @b"), "1000000|NULL;");
 }
 
+#[test]
+fn primary_keys_take_no_null() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (a int, B int null, primary key (A, b))");
+    for values in ["(null, 1)", "(1, null)"] {
+        let error = failure(&mut client, &format!("insert into t values {values}"));
+        assert_eq!(error.code, 1048, "{values}");
+    }
+    change(&mut client, "create table u (Id int auto_increment, primary key (iD))");
+    change(&mut client, "insert into u values (null)");
+    assert_eq!(rows(&mut client, "select id from u"), "1;");
+}
+
 /// A server that looks at all tokens for each of them would need minutes for each of these.
 #[test]
 fn long_statements_are_read_once() {

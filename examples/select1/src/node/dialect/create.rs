@@ -157,7 +157,7 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
                 &alter.operations[..]
             && domain(column_def)?.is_some()
         {
-            let column = write_column(column_def, false)?;
+            let column = write_column(column_def, false, false)?;
             let sql = format!("alter table {} add column {column}", quoted(&table));
             return Ok(Query { retriggers: Some(table), ..definition(sql) });
         }
@@ -175,9 +175,9 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
     let mut then = Vec::new();
     let key = primary_key(table);
     let numbered = table.columns.iter().find(|column| is_numbered(column));
-    if let Some(numbered) = numbered
-        && !key.contains(&numbered.name.value)
-    {
+    let is_key =
+        |column: &ColumnDef| key.iter().any(|name| name.eq_ignore_ascii_case(&column.name.value));
+    if numbered.is_some_and(|numbered| !is_key(numbered)) {
         let text = "Incorrect table definition; there can be only one auto column and it must be \
                     defined as a key";
         return Err(SessionError::new(1075, b"42000", text));
@@ -185,7 +185,7 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
     let mut has_domains = false;
     for column in &table.columns {
         has_domains |= domain(column)?.is_some();
-        parts.push(write_column(column, numbered.is_some())?);
+        parts.push(write_column(column, numbered.is_some(), is_key(column))?);
     }
     for constraint in &table.constraints {
         match constraint {
@@ -251,7 +251,11 @@ fn is_auto_increment(option: &ColumnOption) -> bool {
         if tokens.iter().any(|token| token.to_string().eq_ignore_ascii_case("auto_increment")))
 }
 
-fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, SessionError> {
+fn write_column(
+    column: &ColumnDef,
+    has_numbered: bool,
+    is_key: bool,
+) -> Result<String, SessionError> {
     let name = quoted(&column.name.value);
     if is_numbered(column) {
         // The only form in which SQLite numbers rows.
@@ -266,7 +270,7 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
     };
     let mut text = format!("{name} {declared}");
     let mut options = column.options.iter().map(|option| &option.option);
-    let is_not_null = options.clone().any(|option| *option == ColumnOption::NotNull);
+    let is_not_null = is_key || options.clone().any(|option| *option == ColumnOption::NotNull);
     let has_default = options.any(|option| matches!(option, ColumnOption::Default(_)));
     if let Some(Domain::Enum(members)) = &domain
         && let Some(first) = members.first()
@@ -279,7 +283,9 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
     for option in &column.options {
         let option = &option.option;
         let put = match option {
-            ColumnOption::Null | ColumnOption::NotNull => format!(" {option}"),
+            ColumnOption::Null => continue,
+            ColumnOption::NotNull if is_key => continue,
+            ColumnOption::NotNull => format!(" {option}"),
             ColumnOption::Default(value) => {
                 let invalid = |why| {
                     let text = format!("Invalid default value for '{}': {why}", column.name.value);
@@ -289,7 +295,7 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
                 format!(" default ({written})")
             }
             ColumnOption::PrimaryKey(_) if has_numbered => continue,
-            ColumnOption::PrimaryKey(_) => " primary key not null".to_owned(),
+            ColumnOption::PrimaryKey(_) => " primary key".to_owned(),
             ColumnOption::Unique(_) => " unique".to_owned(),
             ColumnOption::Check(check) => format!(" {check}"),
             // They change nothing that can be seen here.
@@ -300,6 +306,10 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
             other => return Err(unsupported(&other.to_string())),
         };
         text.push_str(&put);
+    }
+    if is_key {
+        // SQLite takes NULL in a primary key.
+        text.push_str(" not null");
     }
     Ok(text)
 }
