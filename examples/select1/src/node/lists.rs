@@ -140,10 +140,11 @@ impl Database {
                     _ if facts.multiple_key => "MUL",
                     _ => "",
                 });
-                if default.is_empty() {
+                let default = default.trim_matches(['(', ')']);
+                if default.is_empty() || default.eq_ignore_ascii_case("null") {
                     row.null();
                 } else {
-                    row.text(default.trim_matches(['(', ')', '\'']));
+                    row.text(default.trim_matches('\''));
                 }
                 row.text(if facts.auto_increment { "auto_increment" } else { "" });
             })?;

@@ -159,6 +159,7 @@ impl Engine {
         Ok(match value.as_str() {
             "ON" => Value::Integer(1),
             "OFF" => Value::Integer(0),
+            "" if name == "character_set_results" => Value::Null,
             text => text.parse().map_or_else(|_| Value::Text(value), Value::Integer),
         })
     }

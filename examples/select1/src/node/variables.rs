@@ -158,6 +158,8 @@ fn checked(name: &str, value: Option<&str>) -> Result<(&'static str, String), Se
                 number.max(0).to_string()
             }
             Kind::CharacterSet => match value.to_ascii_lowercase().as_str() {
+                // From NULL, which means that results are not converted.
+                "" if known == "character_set_results" => String::new(),
                 name @ ("utf8mb4" | "utf8mb3" | "utf8" | "binary" | "ascii" | "latin1") => {
                     name.to_owned()
                 }

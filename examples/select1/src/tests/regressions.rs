@@ -409,6 +409,30 @@ fn primary_keys_take_no_null() {
     assert_eq!(rows(&mut client, "select id from u"), "1;");
 }
 
+#[test]
+fn functions_take_what_they_take_in_mysql() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (sql, expected) in [
+        ("select left(123, 2), right(123, 2), char_length(123)", "12|23|3;"),
+        ("select left('a', null), left(null, 1), char_length(null)", "NULL|NULL|NULL;"),
+        ("select concat_ws(1, 'a', null, 2), concat_ws(null, 'a')", "a12|NULL;"),
+    ] {
+        assert_eq!(rows(&mut client, sql), expected, "{sql}");
+    }
+    for sql in ["select concat()", "select concat_ws()"] {
+        assert_eq!(failure(&mut client, sql).code, 1582, "{sql}");
+    }
+    change(&mut client, "set character_set_results = NULL");
+    assert_eq!(rows(&mut client, "select @@character_set_results"), "NULL;");
+    assert_eq!(failure(&mut client, "set character_set_connection = null").code, 1115);
+    change(&mut client, "create table t (a int default null, b varchar(9) default 'null')");
+    assert_eq!(
+        rows(&mut client, "show columns from t"),
+        "a|int|YES||NULL|;b|varchar(9)|YES||null|;"
+    );
+}
+
 /// A server that looks at all tokens for each of them would need minutes for each of these.
 #[test]
 fn long_statements_are_read_once() {
