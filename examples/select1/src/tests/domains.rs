@@ -297,7 +297,7 @@ fn a_default_is_stored_as_a_value_is() {
         change(&mut client, "drop table t");
     }
     let error = failure(&mut client, "create table t (a bit(1) default (1 + 0))");
-    assert_eq!(error.text, "Invalid default value for 'a': (1 + 0) is no literal");
+    assert_eq!(error.text, "Invalid default value for 'a': an expression is no literal");
 }
 
 #[test]

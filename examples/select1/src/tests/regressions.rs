@@ -363,6 +363,37 @@ fn definitions_may_call_functions() {
 }
 
 #[test]
+fn expressions_in_definitions_mean_what_they_mean_in_queries() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(
+        &mut client,
+        r#"create table t (
+            a int default (0 || 7 / 2), b varchar(9) default (concat("it's", 'a\'\\')),
+            c int /*! default (1 /* one */ && /*!50000 1 */) */ check (/*!c*/ < 3 || c in (7, 8)),
+            check (b <> "x" "y" and b <> 'a''b\\'), check (a <=> 1 -- '
+            ), constraint named check (test.t.c <> 9))"#,
+    );
+    change(&mut client, "insert into t (c) values (8)");
+    change(&mut client, "insert into t (b) values ('b')");
+    assert_eq!(rows(&mut client, "select * from t"), "1|it'sa'\\|8;1|b|1;");
+    for row in ["1, 'b', 5", "1, 'xy', 1", "1, 'a''b\\\\', 1", "2, 'b', 1"] {
+        let error = failure(&mut client, &format!("insert into t values ({row})"));
+        assert_eq!(error.code, 3819, "{row}");
+    }
+    change(&mut client, "alter table t add d bit(3) default 5 check (d / 2 <> 3.5)");
+    assert_eq!(failure(&mut client, "update t set d = 7").code, 3819);
+    for sql in
+        ["check (?)", "check (? = a)", "check (@a = a)", "default (1 + @a)", "check (a) + 1)"]
+    {
+        let code = failure(&mut client, &format!("create table u (a int {sql})")).code;
+        assert!([1064, 1105].contains(&code), "{sql}: {code}");
+    }
+    let deep = format!("create table u (a int default (1{}))", "+1".repeat(200_000));
+    assert_eq!(failure(&mut client, &deep).code, 1105);
+}
+
+#[test]
 fn warnings_end_with_their_statement() {
     let server = Server::start();
     let mut client = server.client();

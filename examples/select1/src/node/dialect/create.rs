@@ -14,7 +14,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::cursor::Cursor;
-use super::{Effect, Expected, Query, Reader, rewrite};
+use super::{Effect, Expected, Kind, Query, Reader, rewrite, scan};
 use crate::node::columns::{Domain, from_hex};
 use crate::node::errors::{UNSUPPORTED, syntax, unsupported};
 
@@ -27,7 +27,8 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     if super::show::table_name(&mut cursor).is_some() && cursor.word("as") {
         return rewrite::rewrite(reader);
     }
-    match parse(reader)? {
+    let (statement, expressions) = parse(reader)?;
+    match statement {
         Some(Statement::CreateTable(table)) if table.query.is_some() => {
             if table.columns.is_empty() {
                 rewrite::rewrite(reader)
@@ -38,7 +39,7 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         Some(Statement::CreateTable(table)) if table.like.is_some() => {
             Err(unsupported("create table like"))
         }
-        Some(Statement::CreateTable(table)) => write_table(&table),
+        Some(Statement::CreateTable(table)) => write_table(&table, &expressions),
         _ => Err(reader.error_at(0)),
     }
 }
@@ -48,15 +49,31 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
 /// A level takes 2 tokens or more, and up to 10 kB of the stack of a debug build.
 const MOST_LEVELS: usize = 250;
 
-fn parse(reader: &Reader<'_, '_>) -> Result<Option<Statement>, SessionError> {
+/// Reads a definition with sqlparser, and returns it with its expressions in SQLite's dialect: sqlparser does
+/// not write an expression as it was. Its tree has [`mark`]s in their places.
+fn parse(reader: &Reader<'_, '_>) -> Result<(Option<Statement>, Vec<String>), SessionError> {
+    let tokens = &reader.tokens.all;
     // Text in executable comments is part of the statement.
-    let mut text = String::with_capacity(reader.text.len());
-    let mut copied = 0;
-    for range in &reader.tokens.removed {
-        text.extend([&reader.text[copied..range.start], " "]);
-        copied = range.end;
+    let mut edits: Vec<_> =
+        reader.tokens.removed.iter().map(|range| (range.clone(), " ".to_owned())).collect();
+    let mut expressions = Vec::new();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let is_expression = token.is_word("check") || token.is_word("default");
+        at += 1;
+        if is_expression && tokens.get(at).is_some_and(|token| token.is_symbol("(")) {
+            let Some(close) = close_of(tokens, at) else { break };
+            if !is_literal(&tokens[at..close]) {
+                let (open, close) = (tokens[at], tokens[close].start);
+                let text = &reader.text[open.end()..close];
+                let query = rewrite::expression(text, reader.schema)?;
+                edits.push((open.start..close, format!("({}", mark(expressions.len()))));
+                expressions.push(query.sql[rewrite::SELECT.len()..].to_owned());
+            }
+            at = close;
+        }
     }
-    text.push_str(&reader.text[copied..]);
+    let text = rewrite::edited(reader.text, &mut edits);
     let dialect = MySqlDialect {};
     let tokens = Tokenizer::new(&dialect, &text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
@@ -68,7 +85,49 @@ fn parse(reader: &Reader<'_, '_>) -> Result<Option<Statement>, SessionError> {
         ParserError::RecursionLimitExceeded => unsupported("so deep a statement"),
         error => syntax(&error.to_string()),
     })?;
-    Ok(statements.into_iter().next())
+    Ok((statements.into_iter().next(), expressions))
+}
+
+/// True if these tokens may be a literal, with a sign or in parentheses.
+fn is_literal(tokens: &[scan::Token<'_>]) -> bool {
+    let is_parenthesis = |token: &&scan::Token<'_>| matches!(token.text, "(" | ")");
+    let mut others = tokens.iter().filter(|token| !is_parenthesis(token));
+    let is_name = |token: &scan::Token<'_>| {
+        matches!(token.kind, Kind::Word | Kind::Quoted)
+            && !["null", "true", "false"].iter().any(|word| token.is_word(word))
+    };
+    others.clone().count() <= 2 && !others.any(is_name)
+}
+
+/// Name in the place of an expression. No other name has a zero.
+fn mark(number: usize) -> String {
+    format!("`\0{number}`")
+}
+
+/// Puts expressions back in their places.
+fn unmark(text: &str, expressions: &[String]) -> String {
+    let mut edits = Vec::new();
+    for (start, _) in text.match_indices("`\0") {
+        let digits = text[start + 2..].split('`').next().unwrap_or_default();
+        if let Some(expression) = digits.parse().ok().and_then(|at: usize| expressions.get(at)) {
+            edits.push((start..start + digits.len() + 3, expression.clone()));
+        }
+    }
+    rewrite::edited(text, &mut edits)
+}
+
+/// Returns the place of the parenthesis that closes the one at this place.
+fn close_of(tokens: &[scan::Token<'_>], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let inside = tokens[open..].iter().position(|token| {
+        match token.text {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    Some(open + inside?)
 }
 
 /// Returns an upper bound of the levels of the tree that sqlparser makes of these tokens. Each token adds
@@ -150,14 +209,14 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         let parsed = match parse(reader) {
             // Statements of other syntax are left to SQLite.
             Err(error) if error.code() == UNSUPPORTED => return Err(error),
-            parsed => parsed.ok().flatten(),
+            parsed => parsed.ok(),
         };
-        if let Some(Statement::AlterTable(alter)) = parsed
+        if let Some((Some(Statement::AlterTable(alter)), expressions)) = parsed
             && let [AlterTableOperation::AddColumn { column_def, column_position: None, .. }] =
                 &alter.operations[..]
             && domain(column_def)?.is_some()
         {
-            let column = write_column(column_def, false, false)?;
+            let column = unmark(&write_column(column_def, false, false)?, &expressions);
             let sql = format!("alter table {} add column {column}", quoted(&table));
             return Ok(Query { retriggers: Some(table), ..definition(sql) });
         }
@@ -169,7 +228,7 @@ fn definition(sql: String) -> Query {
     Query { sql, effect: Effect::Define, ..Query::default() }
 }
 
-fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
+fn write_table(table: &CreateTable, expressions: &[String]) -> Result<Query, SessionError> {
     let name = last_name(&table.name)?;
     let mut parts = Vec::new();
     let mut then = Vec::new();
@@ -219,11 +278,12 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
         }
     }
     let condition = if table.if_not_exists { "if not exists " } else { "" };
+    let parts = unmark(&parts.join(", "), expressions);
     // In a comment or a type, which are taken as they come.
-    if parts.iter().any(|part| part.contains('\0')) {
+    if parts.contains('\0') {
         return Err(syntax("\0"));
     }
-    let sql = format!("create table {condition}{} ({})", quoted(&name), parts.join(", "));
+    let sql = format!("create table {condition}{} ({parts})", quoted(&name));
     let retriggers = has_domains.then(|| name.clone());
     let conditional = table.if_not_exists.then_some((name, Expected::Missing));
     Ok(Query { then, conditional, retriggers, ..definition(sql) })
@@ -329,7 +389,7 @@ fn write_default(value: &Expr, domain: Option<&Domain>) -> Result<String, String
             _ => value.to_string(),
         });
     };
-    let constant = constant.ok_or_else(|| format!("{value} is no literal"))?;
+    let constant = constant.ok_or_else(|| "an expression is no literal".to_owned())?;
     let stored = match (domain, &constant) {
         // MySQL takes the number of a member in rows only.
         (Domain::Enum(_) | Domain::Set(_), Stored::Integer(_) | Stored::Real(_)) => None,

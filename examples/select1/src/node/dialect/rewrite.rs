@@ -10,10 +10,10 @@ use std::ops::Range;
 use epoll_group::session::SessionError;
 
 use super::cursor::Cursor;
-use super::scan::{Kind, Token};
+use super::scan::{Kind, Token, scan};
 use super::set::Scope;
 use super::{Query, Reader, Variable, items};
-use crate::node::errors::unsupported;
+use crate::node::errors::{syntax, unsupported};
 use crate::node::sequence::Sequence;
 
 /// Replacements for parts of a text.
@@ -341,32 +341,44 @@ impl Rewrite<'_, '_> {
     }
 
     fn finish(mut self) -> Query {
-        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
-        // If two edits overlap, the first one holds: it is the start of the longer one.
-        let mut end = 0;
-        self.edits.retain(|(range, _)| {
-            let holds = range.start >= end;
-            end = if holds { range.end } else { end };
-            holds
-        });
         let text = self.reader.text;
+        self.query.sql = edited(text, &mut self.edits);
         let edits = &self.edits;
         let is_changed = |from: usize, to: usize| {
             let before = edits.partition_point(|(range, _)| range.start < to);
             edits[..before].last().is_some_and(|(range, _)| range.end > from)
         };
         self.query.items = items::items(text, self.tokens, is_changed);
-        let mut sql = String::with_capacity(text.len() + 16);
-        let mut copied = 0;
-        for (range, with) in &self.edits {
-            sql.push_str(&text[copied..range.start]);
-            sql.push_str(with);
-            copied = range.end;
-        }
-        sql.push_str(&text[copied..]);
-        self.query.sql = sql;
         self.query
     }
+}
+
+/// Returns the text with these edits, which it sorts. If two of them overlap, it keeps the first one: that
+/// is the start of the longer one.
+pub(super) fn edited(text: &str, edits: &mut Vec<(Range<usize>, String)>) -> String {
+    edits.sort_by_key(|(range, _)| (range.start, range.end));
+    let mut edited = String::with_capacity(text.len() + 16);
+    let mut copied = 0;
+    edits.retain(|(range, with)| {
+        let holds = range.start >= copied;
+        if holds {
+            edited.extend([&text[copied..range.start], with]);
+            copied = range.end;
+        }
+        holds
+    });
+    edited.push_str(&text[copied..]);
+    edited
+}
+
+/// Begin of the statement that selects an expression.
+pub(super) const SELECT: &str = "select ";
+
+/// Makes a query that selects this expression.
+pub(super) fn expression(text: &str, schema: &str) -> Result<Query, SessionError> {
+    let text = format!("{SELECT}{text}");
+    let tokens = scan(&text).map_err(|_| syntax(&text))?;
+    rewrite(&Reader { text: &text, schema, tokens: &tokens })
 }
 
 /// The name behind `@`, which may be quoted.

@@ -4,9 +4,8 @@ use epoll_group::session::SessionError;
 
 use super::cursor::Cursor;
 use super::rewrite::variable_name;
-use super::scan::{Kind, scan};
+use super::scan::Kind;
 use super::{Query, Reader, Statement, rewrite};
-use crate::node::errors::syntax;
 
 /// One thing that is set.
 #[derive(Debug)]
@@ -186,9 +185,7 @@ fn value(
         return Ok(Value::Plain(plain));
     }
     let (start, end) = (tokens[0].start, tokens[tokens.len() - 1].end());
-    let text = format!("select {}", &reader.text[start..end]);
-    let tokens = scan(&text).map_err(|_| syntax(&text))?;
-    let query = rewrite::rewrite(&Reader { text: &text, schema: reader.schema, tokens: &tokens })?;
+    let query = rewrite::expression(&reader.text[start..end], reader.schema)?;
     Ok(Value::Expression(Box::new(query), first_mark))
 }
 

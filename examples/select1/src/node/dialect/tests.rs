@@ -143,10 +143,19 @@ fn a_chain_of_operators_has_a_limit() {
         ]
     };
     for text in statements(20_000) {
+        // Expressions in parentheses are for SQLite, which has a limit of its own.
+        let code = Statement::parse(&text, "test").map_or_else(|error| error.code(), |_| 0);
+        assert!([0, 1064, 1067, 1235].contains(&code), "{}: {code}", &text[..60]);
+    }
+    for text in [
+        format!("create table t (a int default 1{})", "+1".repeat(20_000)),
+        format!("create table t (a int) as select 1{}", " union select 1, 1".repeat(20_000)),
+        format!("alter table t add c bit(9) default 1{}", "+1".repeat(20_000)),
+    ] {
         let error = Statement::parse(&text, "test").expect_err(&text[..60]);
         assert_eq!(error.code(), 1235, "{}: {error}", &text[..60]);
     }
-    let within = format!("create table t (a int default (1{}))", "+1".repeat(120));
+    let within = format!("create table t (a int default 1{})", "+1".repeat(120));
     assert_eq!(query(&within).effect, Effect::Define);
     let unions = vec!["select 1, 1"; 400].join(" union ");
     assert_eq!(query(&format!("create table t as {unions}")).effect, Effect::Define);
