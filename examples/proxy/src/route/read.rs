@@ -17,6 +17,8 @@ use crate::refuse::{not_utf8, syntax, unroutable};
 pub(super) struct Facts<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) text: &'a str,
+    /// The first words.
+    pub(super) words: Vec<String>,
     pub(super) marks: Marks,
     /// Number of words that begin a query: `select` and `table`.
     pub(super) queries: usize,
@@ -59,8 +61,9 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     let queries = count(&tokens, Keyword::SELECT) + count(&tokens, Keyword::TABLE);
     let marks = tokens.iter().filter(|token| matches!(token.token, Token::Placeholder(_)));
     let marks = marks.enumerate().map(|(at, token)| (token.span.start, at)).collect();
-    let facts = Facts { catalogue, text, marks, queries };
-    if let Some(statement) = session::of_words(&tokens) {
+    let words = session::first_words(&tokens);
+    let facts = Facts { catalogue, text, words, marks, queries };
+    if let Some(statement) = session::of_words(&facts.words) {
         return statement;
     }
     check_depth(&tokens)?;

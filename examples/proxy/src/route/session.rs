@@ -2,8 +2,8 @@
 
 use epoll_group::session::{SavepointAction, SessionError};
 use sqlparser::ast::{
-    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, UnaryOperator, Use,
-    Value, ValueWithSpan,
+    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, TransactionMode,
+    UnaryOperator, Use, Value, ValueWithSpan,
 };
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -11,8 +11,8 @@ use super::read::{Facts, VARIABLES_OF_SESSION, of_shared_session, path, word};
 use super::{Effect, Own, Statement, Told, What};
 use crate::refuse::{unknown_database, unroutable};
 
-/// Statements that the parser does not know, or knows otherwise.
-pub(super) fn of_words(tokens: &[TokenWithSpan]) -> Option<Result<Statement, SessionError>> {
+/// The words at the beginning of a statement, in lower case. A quoted one is empty here.
+pub(super) fn first_words(tokens: &[TokenWithSpan]) -> Vec<String> {
     let mut words = Vec::new();
     for TokenWithSpan { token, .. } in tokens {
         match token {
@@ -23,6 +23,11 @@ pub(super) fn of_words(tokens: &[TokenWithSpan]) -> Option<Result<Statement, Ses
             _ => break,
         }
     }
+    words
+}
+
+/// Statements that the parser does not know, or knows otherwise.
+pub(super) fn of_words(words: &[String]) -> Option<Result<Statement, SessionError>> {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     Some(match &words[..] {
         ["start", "transaction", "with", "consistent", "snapshot"] => {
@@ -85,7 +90,7 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
                 _ => Err(unknown_database(name.to_string().as_bytes())),
             }
         }
-        Sql::Set(set) => of_set(set),
+        Sql::Set(set) => of_set(set, &facts.words),
         other => {
             let text = other.to_string();
             let kind = text.split(' ').next().unwrap_or_default().to_ascii_lowercase();
@@ -94,16 +99,15 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
     }
 }
 
-fn of_set(set: &Set) -> Result<Statement, SessionError> {
+fn of_set(set: &Set, words: &[String]) -> Result<Statement, SessionError> {
     match set {
         Set::SetNames { charset_name, .. } if is_utf8(&charset_name.value) => {
             Ok(Statement::Own(Own::Nothing))
         }
         Set::SetNames { .. } => Ok(set_of("names")),
         Set::SetNamesDefault {} => Ok(Statement::Own(Own::Nothing)),
-        Set::SetTransaction { session: true, snapshot: None, .. } => Ok(set_of("transaction")),
-        Set::SetTransaction { session: false, snapshot: None, .. } => {
-            Ok(Statement::Own(Own::NextTransaction))
+        Set::SetTransaction { modes, session: false, snapshot: None } => {
+            of_transaction(modes, words)
         }
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
             let [value] = &values[..] else {
@@ -118,6 +122,22 @@ fn of_set(set: &Set) -> Result<Statement, SessionError> {
             of_assignments(&all)
         }
         other => Err(unroutable(format_args!("`{other}`"), "it does not know what that changes")),
+    }
+}
+
+/// `set transaction`. The parser drops its scope.
+fn of_transaction(modes: &[TransactionMode], words: &[String]) -> Result<Statement, SessionError> {
+    let name = |mode: &TransactionMode| match mode {
+        TransactionMode::AccessMode(_) => "transaction_read_only".to_owned(),
+        TransactionMode::IsolationLevel(_) => "transaction_isolation".to_owned(),
+    };
+    match words.get(1).map(String::as_str) {
+        Some("transaction") => Ok(Statement::Own(Own::NextTransaction)),
+        Some("session" | "local") => {
+            let names = modes.iter().map(name).collect();
+            Ok(Statement::Own(Own::Set { names, mode: None }))
+        }
+        _ => Err(global_variable()),
     }
 }
 
@@ -169,19 +189,24 @@ fn set_of(name: &str) -> Statement {
 
 /// The name of a variable of the session, in lower case; one of the user begins with `@`.
 fn variable(scope: Option<&ContextModifier>, name: &ObjectName) -> Result<String, SessionError> {
-    let global = || Err(unroutable("a global variable", "it would change for everybody"));
     if matches!(scope, Some(ContextModifier::Global)) {
-        return global();
+        return Err(global_variable());
     }
     let parts = path(name).unwrap_or_default();
     let parts: Vec<_> = parts.iter().map(String::as_str).collect();
     match &parts[..] {
-        ["@@global" | "@@persist" | "@@persist_only" | "persist" | "global", ..] => global(),
+        ["@@global" | "@@persist" | "@@persist_only" | "persist" | "global", ..] => {
+            Err(global_variable())
+        }
         ["@@session" | "@@local" | "session" | "local", name] => Ok((*name).to_owned()),
         [name] if name.starts_with("@@") => Ok(name[2..].to_owned()),
         [name] => Ok((*name).to_owned()),
         _ => Err(unroutable(name, "this is no variable")),
     }
+}
+
+fn global_variable() -> SessionError {
+    unroutable("a global variable", "it would change for everybody")
 }
 
 fn is_utf8(name: &str) -> bool {

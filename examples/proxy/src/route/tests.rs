@@ -406,6 +406,9 @@ fn the_session_is_the_proxys() {
     is("set sql_mode = '', @a = ?", set(&["sql_mode", "@a"], None));
     is("show warnings", Own::Warnings);
     is("set transaction isolation level read committed", Own::NextTransaction);
+    is("set session transaction read only", set(&["transaction_read_only"], None));
+    let both = set(&["transaction_isolation", "transaction_read_only"], None);
+    is("SET /* */ LOCAL TRANSACTION isolation level read committed, read only", both);
     let told = vec![Told { label: "connection_id()".to_owned(), what: What::ConnectionId }];
     is("select connection_id()", Own::Told(told));
     for name in ["@@autocommit", "@@SESSION.Autocommit", "@@local.autocommit"] {
@@ -418,6 +421,7 @@ fn the_session_is_the_proxys() {
         ("set autocommit=0, @a=1", "1235"),
         ("set global max_connections = 1", "1235"),
         ("set @@global.max_connections = 1", "1235"),
+        ("set global transaction read only", "1235"),
         ("set persist max_connections = 1", "1064"),
         ("set @a = now()", "1235"),
         ("set @a = @b", "1235"),

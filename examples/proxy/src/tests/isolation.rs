@@ -37,6 +37,22 @@ fn settings_stay_with_the_client_that_made_them() {
 }
 
 #[test]
+fn transactions_of_one_client_alone_are_read_only() {
+    let world = World::with_one_session(1);
+    let (mut one, mut other) = (world.session(), world.session());
+    let change = "update sbtest1 set k = 0 where id = 1";
+    for text in ["set session transaction read only", "begin"] {
+        one.run(text).expect(text);
+    }
+    assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "10;");
+    one.run("commit").expect("it ends");
+    assert_eq!(refused(&mut one, change).0, 1792);
+    // Its session of the data node is the only one.
+    drop(one);
+    other.run(change).expect("it is changed");
+}
+
+#[test]
 fn a_setting_that_fails_is_not_kept() {
     let world = World::new();
     let mut session = world.session();
