@@ -110,12 +110,16 @@ impl Turn {
             }),
             Own::Commit => self.end_transaction(COMMIT, |turn, done| turn.finish(|_| done)),
             Own::Rollback => self.end_transaction(ROLLBACK, |turn, done| turn.finish(|_| done)),
-            Own::Autocommit(true) => self.end_transaction(COMMIT, |turn, done| {
-                if done.is_ok() {
-                    turn.front.state().manual_commit = false;
-                }
-                turn.finish(|_| done);
-            }),
+            // Only the switch commits.
+            Own::Autocommit(true) if self.front.state().manual_commit => {
+                self.end_transaction(COMMIT, |turn, done| {
+                    if done.is_ok() {
+                        turn.front.state().manual_commit = false;
+                    }
+                    turn.finish(|_| done);
+                });
+            }
+            Own::Autocommit(true) => self.finish(|_| Ok(())),
             Own::Autocommit(false) => {
                 self.front.state().manual_commit = true;
                 self.finish(|_| Ok(()));

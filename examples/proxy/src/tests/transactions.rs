@@ -68,6 +68,11 @@ fn without_autocommit_statements_begin_transactions() {
     one.run("set autocommit=1").expect("it is on");
     assert_eq!(rows(&mut other, SUM), "310;");
     assert_eq!(world.fleet.in_use(), 0);
+    one.run("begin").expect("it begins");
+    one.run("update sbtest1 set k = 0 where id = 4").expect("it is changed");
+    one.run("set autocommit=1").expect("it is on already");
+    one.run("rollback").expect("it is undone");
+    assert_eq!(rows(&mut other, SUM), "310;");
 }
 
 #[test]
@@ -144,6 +149,7 @@ fn the_session_of_a_lost_transaction_is_discarded() {
     for end in ["commit", "begin", "set autocommit = 1"] {
         let (mut one, mut other, mut next) = (world.session(), world.session(), world.session());
         one.run("set @a = 7").expect("it is set");
+        one.run("set autocommit = 0").expect("it is off");
         one.run("start transaction with consistent snapshot").expect("it begins");
         assert_eq!(rows(&mut one, "select count(*) from sbtest1 where id = 1"), "1;");
         other.run("update sbtest1 set k = k + 1 where id = 1").expect("it is changed");
