@@ -1,5 +1,6 @@
 //! Reads a statement: one, whole, and of a kind that the proxy knows.
 
+use std::any::TypeId;
 use std::fmt::Display;
 
 use epoll_group::session::SessionError;
@@ -273,6 +274,11 @@ pub(super) fn path(name: &ObjectName) -> Option<Vec<String>> {
 struct Plain;
 
 impl sqlparser::dialect::Dialect for Plain {
+    /// The tokenizer knows comments that begin with `#` by this.
+    fn dialect(&self) -> TypeId {
+        MySqlDialect {}.dialect()
+    }
+
     fn is_identifier_start(&self, ch: char) -> bool {
         MySqlDialect {}.is_identifier_start(ch)
     }

@@ -98,6 +98,8 @@ fn comments_and_quotes_do_not_deceive() {
         ("select c from sbtest1 where id = 5 /*! or id = 6 */", "1235"),
         ("select c from sbtest1 where id = 5 /*!50000 or 1 = 1 */", "1235"),
         ("select c from sbtest1 where id = 5 and c = '/*! no comment */'", "n1"),
+        ("delete from sbtest1 where k = 10 # it's\n/*!99999 and id = 6 */ # it's", "1235"),
+        ("select c from sbtest1 where id = 5 # /*! no comment */", "n1"),
         // Minus minus five.
         ("select c from sbtest1 where id = 0--5", "all"),
         ("select c from sbtest1 where `i``d` = 5", "all"),
