@@ -107,37 +107,60 @@ fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
     }
     let Some(Gathering { lent, merge, came, deferred, .. }) = place.take() else { return };
     drop(place);
-    let answers = came.into_iter().flatten().collect::<Result<Vec<_>, _>>();
-    match (answers, merge) {
-        (Ok(answers), Some((merge, range))) => {
+    let came = came.into_iter().flatten();
+    let Some((merge, range)) = merge else {
+        let affected = define(came, &lent);
+        drop(lent);
+        deferred.finish(|reply: &mut Reply<'_>| {
+            reply.affected(affected?);
+            Ok(())
+        });
+        return;
+    };
+    match came.collect::<Result<Vec<_>, _>>() {
+        Ok(answers) => {
             deferred.finish(|reply| {
                 reply.relay(Spread::new(answers, merge, range, lent));
                 Ok(())
             });
         }
-        (Ok(answers), None) => {
-            let affected = define(answers, &lent);
-            drop(lent);
-            deferred.finish(|reply: &mut Reply<'_>| {
-                reply.affected(affected?);
-                Ok(())
-            });
-        }
-        (Err(error), _) => {
+        Err(error) => {
             drop(lent);
             deferred.finish(|_| Err(error));
         }
     }
 }
 
-/// Number of rows that a definition changed. Its answers are small, and so there as a whole.
-fn define(answers: Vec<Answer>, lent: &Lent) -> Result<u64, SessionError> {
-    let mut affected = 0;
-    for (at, answer) in answers.into_iter().enumerate() {
-        let summary = answer.finish().map_err(|error| of_node(lent.name(at), &error))?;
-        affected += summary.affected;
+/// Number of rows that a definition changed. Its answers are small, and so there as a whole. If some
+/// nodes did it and others failed, the error names both.
+fn define(
+    came: impl Iterator<Item = Result<Answer, SessionError>>,
+    lent: &Lent,
+) -> Result<u64, SessionError> {
+    let (mut affected, mut done, mut failed, mut first_error) = (0, vec![], vec![], None);
+    for (at, result) in came.enumerate() {
+        let name = lent.name(at).to_string();
+        match result.and_then(|answer| answer.finish().map_err(|error| of_node(&name, &error))) {
+            Ok(summary) => {
+                affected += summary.affected;
+                done.push(name);
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+                failed.push(name);
+            }
+        }
     }
-    Ok(affected)
+    match first_error {
+        None => Ok(affected),
+        Some(error) if done.is_empty() => Err(error),
+        Some(error) => {
+            let text = String::from_utf8_lossy(error.message());
+            let text =
+                format!("{text}; done on {}; failed on {}", done.join(", "), failed.join(", "));
+            Err(SessionError::new(error.code(), error.state(), text))
+        }
+    }
 }
 
 impl Lent {

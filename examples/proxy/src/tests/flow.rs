@@ -210,3 +210,19 @@ fn definitions_and_merges_reach_all_nodes() {
     }
     assert_eq!(rows(&mut session, "select count(*) from sbtest1"), "3;");
 }
+
+#[test]
+fn a_definition_that_a_part_of_the_nodes_did_says_which() {
+    let world = World::new();
+    let mut session = world.session();
+    // Two equal values on the second node.
+    session.run("update sbtest1 set k = 30 where id = 1").expect("it is changed");
+    let index = "create unique index u on sbtest1 (k)";
+    let (code, text) = refused(&mut session, index);
+    assert_eq!(code, 1062, "{text}");
+    assert!(text.ends_with("; done on n0; failed on n1"), "{text}");
+    let (code, text) = refused(&mut session, index);
+    assert_eq!(code, 1061, "{text}");
+    assert!(!text.contains(" on n"), "{text}");
+    world.settled();
+}
