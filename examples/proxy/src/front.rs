@@ -278,6 +278,12 @@ impl State {
         code == DEADLOCK
     }
 
+    /// True if an earlier setting changed one of these variables.
+    pub fn has_set(&self, names: &[String]) -> bool {
+        let mut set = self.settings.iter().flat_map(|setting| &setting.names);
+        set.any(|name| names.contains(name))
+    }
+
     /// Checks that there is room for one more setting, which may replace others.
     pub fn can_set(&self, names: &[String]) -> Result<(), SessionError> {
         let stay = self.settings.iter().filter(|setting| !setting.is_within(names)).count();

@@ -89,10 +89,11 @@ pub enum Own {
     /// For the next transaction alone.
     NextTransaction,
     /// It changes these variables of the session. `mode` is the number of the argument that gives
-    /// `sql_mode` its value.
+    /// `sql_mode` its value. If `is_default`, each session of a data node begins with these values.
     Set {
         names: Vec<String>,
         mode: Option<usize>,
+        is_default: bool,
     },
 }
 

@@ -131,6 +131,9 @@ impl Turn {
                 self.finish(|_| Ok(()));
             }
             Own::Savepoint(name, action) => self.savepoint(&name, action),
+            Own::Set { names, is_default: true, .. } if !self.front.state().has_set(&names) => {
+                self.finish(|_| Ok(()));
+            }
             Own::Set { names, .. } => self.set(names),
         }
     }

@@ -101,11 +101,11 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
 
 fn of_set(set: &Set, words: &[String]) -> Result<Statement, SessionError> {
     match set {
-        Set::SetNames { charset_name, .. } if is_utf8(&charset_name.value) => {
-            Ok(Statement::Own(Own::Nothing))
+        Set::SetNames { charset_name, collation_name } => {
+            check_charset(Some(&charset_name.value))?;
+            Ok(set_names(is_utf8(&charset_name.value) && collation_name.is_none()))
         }
-        Set::SetNames { .. } => Ok(set_of("names")),
-        Set::SetNamesDefault {} => Ok(Statement::Own(Own::Nothing)),
+        Set::SetNamesDefault {} => Ok(set_names(true)),
         Set::SetTransaction { modes, session: false, snapshot: None } => {
             of_transaction(modes, words)
         }
@@ -135,7 +135,7 @@ fn of_transaction(modes: &[TransactionMode], words: &[String]) -> Result<Stateme
         Some("transaction") => Ok(Statement::Own(Own::NextTransaction)),
         Some("session" | "local") => {
             let names = modes.iter().map(name).collect();
-            Ok(Statement::Own(Own::Set { names, mode: None }))
+            Ok(Statement::Own(Own::Set { names, mode: None, is_default: false }))
         }
         _ => Err(global_variable()),
     }
@@ -144,7 +144,7 @@ fn of_transaction(modes: &[TransactionMode], words: &[String]) -> Result<Stateme
 type Assigned<'a> = (Option<&'a ContextModifier>, &'a ObjectName, &'a Expr);
 
 fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
-    let (mut names, mut mode, mut arguments) = (Vec::new(), None, 0);
+    let (mut names, mut mode, mut arguments, mut is_default) = (Vec::new(), None, 0, true);
     for &(scope, name, value) in all {
         let name = variable(scope, name)?;
         if name == "autocommit" {
@@ -176,15 +176,32 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             mode = is_argument.then_some(arguments);
         }
         arguments += usize::from(is_argument);
-        if !is_harmless(&name, value) {
-            names.push(name);
+        if name == "character_set_client" {
+            check_charset(constant(value))?;
+        }
+        is_default &= is_default_value(&name, value);
+        match name.as_str() {
+            // A change of one of them changes the other.
+            "character_set_connection" | "collation_connection" => {
+                names.extend(CONNECTION.map(str::to_owned));
+            }
+            _ => names.push(name),
         }
     }
-    Ok(Statement::Own(if names.is_empty() { Own::Nothing } else { Own::Set { names, mode } }))
+    if names.is_empty() {
+        return Ok(Statement::Own(Own::Nothing));
+    }
+    Ok(Statement::Own(Own::Set { names, mode, is_default }))
 }
 
-fn set_of(name: &str) -> Statement {
-    Statement::Own(Own::Set { names: vec![name.to_owned()], mode: None })
+/// Variables of the connection's character set.
+const CONNECTION: [&str; 2] = ["character_set_connection", "collation_connection"];
+
+/// `set names`.
+fn set_names(is_default: bool) -> Statement {
+    let names = ["character_set_client", "character_set_results"].into_iter().chain(CONNECTION);
+    let names = names.map(str::to_owned).collect();
+    Statement::Own(Own::Set { names, mode: None, is_default })
 }
 
 /// The name of a variable of the session, in lower case; one of the user begins with `@`.
@@ -213,8 +230,8 @@ fn is_utf8(name: &str) -> bool {
     ["utf8", "utf8mb3", "utf8mb4"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Settings that every session of a data node has already.
-fn is_harmless(name: &str, value: &Expr) -> bool {
+/// True if each session of a data node begins with this value.
+fn is_default_value(name: &str, value: &Expr) -> bool {
     match name {
         "character_set_client" | "character_set_connection" | "character_set_results" => {
             constant(value).is_some_and(is_utf8)
@@ -235,6 +252,16 @@ pub fn check_mode(mode: Option<&str>) -> Result<(), SessionError> {
     });
     if changes {
         return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+    }
+    Ok(())
+}
+
+/// Refuses a character set of the client in which a byte of a letter may be a quote or `\`. `None` is
+/// one that is not given as text.
+fn check_charset(name: Option<&str>) -> Result<(), SessionError> {
+    let refused = ["big5", "cp932", "gb18030", "gbk", "sjis"];
+    if name.is_none_or(|name| refused.iter().any(|known| name.eq_ignore_ascii_case(known))) {
+        return Err(unroutable("this character set", "the proxy would read texts otherwise"));
     }
     Ok(())
 }

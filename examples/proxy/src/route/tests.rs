@@ -391,15 +391,22 @@ fn the_session_is_the_proxys() {
     }
     is("set autocommit=1", Own::Autocommit(true));
     is("set @@session.autocommit=1", Own::Autocommit(true));
-    for text in ["set names utf8mb4", "set names 'utf8'", "use sbtest", "set names default"] {
-        is(text, Own::Nothing);
+    is("use sbtest", Own::Nothing);
+    is("set sql_select_limit = default", Own::Nothing);
+    let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
+    let set = |names: &[&str], mode| Own::Set { names: owned(names), mode, is_default: false };
+    let default = |names: &[&str]| Own::Set { names: owned(names), mode: None, is_default: true };
+    let connection = ["character_set_connection", "collation_connection"];
+    let all = [["character_set_client", "character_set_results"], connection].concat();
+    for text in ["set names utf8mb4", "set names 'utf8'", "set names default"] {
+        is(text, default(&all));
     }
-    is("set character_set_results = 'utf8mb4'", Own::Nothing);
-    let set = |names: &[&str], mode| {
-        let names = names.iter().copied().map(str::to_owned).collect();
-        Own::Set { names, mode }
-    };
-    is("set names latin1", set(&["names"], None));
+    is("set character_set_results = 'utf8mb4'", default(&["character_set_results"]));
+    is("set character_set_connection = utf8", default(&connection));
+    is("set collation_connection = utf8mb4_bin", set(&connection, None));
+    is("set names utf8mb4 collate 'utf8mb4_bin'", set(&all, None));
+    is("set names latin1", set(&all, None));
+    is("set character_set_results = gbk", set(&["character_set_results"], None));
     is("set @a = 1", set(&["@a"], None));
     is("set time_zone = '+00:00'", set(&["time_zone"], None));
     let both = set(&["sql_mode", "max_execution_time"], Some(0));
@@ -424,6 +431,10 @@ fn the_session_is_the_proxys() {
         ("set global max_connections = 1", "1235"),
         ("set @@global.max_connections = 1", "1235"),
         ("set global transaction read only", "1235"),
+        ("set names GBK", "1235"),
+        ("set names 'sjis' collate 'sjis_bin'", "1235"),
+        ("set @a = 1, character_set_client = big5", "1235"),
+        ("set character_set_client = ?", "1235"),
         ("set persist max_connections = 1", "1064"),
         ("set @a = now()", "1235"),
         ("set @a = @b", "1235"),

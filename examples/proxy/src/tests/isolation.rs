@@ -53,6 +53,24 @@ fn transactions_of_one_client_alone_are_read_only() {
 }
 
 #[test]
+fn the_last_character_set_counts() {
+    let world = World::new();
+    let mut session = world.session();
+    for (text, expected) in [
+        ("set character_set_results = latin1", "latin1;"),
+        ("set names utf8mb4", "utf8mb4;"),
+        ("set names latin1", "latin1;"),
+        ("set character_set_results = utf8mb4", "utf8mb4;"),
+    ] {
+        session.run(text).expect(text);
+        for _ in 0..4 {
+            // At whichever node it is.
+            assert_eq!(rows(&mut session, "select @@character_set_results"), expected, "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_setting_that_fails_is_not_kept() {
     let world = World::new();
     let mut session = world.session();
