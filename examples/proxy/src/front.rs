@@ -28,7 +28,9 @@ use epoll_group::session::{SavepointAction, SessionError};
 
 use crate::cancel::Cancels;
 use crate::nodes::Lease;
-use crate::refuse::{lost_transaction, no_savepoint, too_many_settings, unroutable};
+use crate::refuse::{
+    in_transaction, lost_transaction, no_savepoint, too_many_settings, unroutable,
+};
 use crate::turn::Turn;
 
 /// A session of a client. Shared with the requests that run for it.
@@ -47,7 +49,7 @@ pub struct State {
     pub manual_commit: bool,
     pub transaction: Option<Transaction>,
     /// Settings of the next transaction alone.
-    pub next: Option<Request>,
+    next: Vec<Request>,
     settings: Vec<Setting>,
     last_setting: u64,
     held: Vec<Held>,
@@ -193,7 +195,10 @@ impl Front {
 impl State {
     /// Nothing of a data node belongs to the client, nor will.
     fn is_plain(&self) -> bool {
-        !self.manual_commit && self.transaction.is_none() && self.settings.is_empty()
+        !self.manual_commit
+            && self.transaction.is_none()
+            && self.settings.is_empty()
+            && self.next.is_empty()
     }
 
     pub const fn is_in_transaction(&self) -> bool {
@@ -209,7 +214,8 @@ impl State {
     }
 
     pub fn begin(&mut self, request: Request) {
-        let steps = self.next.take().into_iter().chain([request]).collect();
+        let mut steps = std::mem::take(&mut self.next);
+        steps.push(request);
         self.transaction = Some(Transaction {
             steps,
             savepoints: Vec::new(),
@@ -217,6 +223,26 @@ impl State {
             lost: None,
             is_session_spoilt: false,
         });
+    }
+
+    /// Adds a setting of the next transaction.
+    pub fn set_next(&mut self, request: Request) -> Result<(), SessionError> {
+        if self.is_in_transaction() {
+            return Err(in_transaction());
+        }
+        if self.next.len() == MOST_SETTINGS {
+            return Err(too_many_settings(MOST_SETTINGS));
+        }
+        self.next.push(request);
+        Ok(())
+    }
+
+    /// A statement that commits by itself uses up the settings of the next transaction. It runs
+    /// without them: a data node could keep them in its session, which clients share.
+    pub fn drop_next(&mut self) {
+        if !self.is_in_transaction() {
+            self.next.clear();
+        }
     }
 
     /// The session in which a statement runs at a node.
@@ -323,7 +349,7 @@ impl Transaction {
             (SavepointAction::Release, Some(at)) => self.savepoints.truncate(at),
             (_, Some(at)) => self.savepoints.truncate(at + 1),
         }
-        if self.steps.len() == MOST_STEPS {
+        if self.steps.len() >= MOST_STEPS {
             let why = format!("the transaction has {MOST_STEPS} before its first statement");
             return Err(unroutable("one more savepoint", why));
         }

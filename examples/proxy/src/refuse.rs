@@ -47,6 +47,11 @@ pub fn second_node(first: impl fmt::Display, second: impl fmt::Display) -> Sessi
     SessionError::new(1235, b"42000", text)
 }
 
+pub fn in_transaction() -> SessionError {
+    let text = "Transaction characteristics can't be changed while a transaction is in progress";
+    SessionError::new(1568, b"25001", text)
+}
+
 /// The data node of a transaction was lost, and what was done with it.
 pub fn lost_transaction(node: impl fmt::Display) -> SessionError {
     let text = format!(

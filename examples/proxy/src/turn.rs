@@ -126,9 +126,8 @@ impl Turn {
             }
             Own::Nothing => self.finish(|_| Ok(())),
             Own::NextTransaction => {
-                let request = self.request.clone();
-                self.front.state().next = Some(request);
-                self.finish(|_| Ok(()));
+                let done = self.front.state().set_next(self.request.clone());
+                self.finish(|_| done);
             }
             Own::Savepoint(name, action) => self.savepoint(&name, action),
             Own::Set { names, is_default: true, .. } if !self.front.state().has_set(&names) => {
@@ -170,6 +169,9 @@ impl Turn {
     fn forward(self, node: Option<usize>, effect: Effect) {
         let mut state = self.front.state();
         let placed = self.node_in_transaction(&mut state, node).map(|at| {
+            if node.is_some() {
+                state.drop_next();
+            }
             // A statement that any node can answer does not decide where a transaction is.
             let decided = state.transaction.as_ref().is_some_and(|own| own.node.is_some());
             let aside = node.is_none() && !decided;
@@ -204,6 +206,7 @@ impl Turn {
             });
             return self.finish(|_| Err(error));
         }
+        state.drop_next();
         let places = nodes.iter().map(|node| state.place(*node, false)).collect();
         drop(state);
         self.work = Work::Gather { nodes, merge };

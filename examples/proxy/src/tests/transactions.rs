@@ -76,6 +76,34 @@ fn without_autocommit_statements_begin_transactions() {
 }
 
 #[test]
+fn the_next_transaction_has_all_its_settings() {
+    let world = World::new();
+    let mut session = world.session();
+    let change = "update sbtest1 set k = 0 where id = 1";
+    let (read_only, level) =
+        ("set transaction read only", "set transaction isolation level repeatable read");
+    session.run(read_only).expect("it is set");
+    session.run(level).expect("it is set");
+    // It reads no table.
+    assert_eq!(rows(&mut session, "select 1"), "1;");
+    session.run("begin").expect("it begins");
+    assert_eq!(refused(&mut session, change).0, 1792);
+    assert_eq!(refused(&mut session, level).0, 1568);
+    session.run("rollback").expect("it ends");
+    for alone in ["select k from sbtest1 where id = 1", "select min(k) from sbtest1"] {
+        session.run(read_only).expect("it is set");
+        assert_eq!(rows(&mut session, alone), "10;");
+        session.run("begin").expect("it begins");
+        session.run(change).expect("it is changed");
+        session.run("rollback").expect("it is undone");
+    }
+    for _ in 0..64 {
+        session.run(level).expect("there is room");
+    }
+    assert_eq!(refused(&mut session, level).0, 1235);
+}
+
+#[test]
 fn a_transaction_that_begins_ends_the_one_before() {
     let world = World::new();
     let (mut one, mut other) = (world.session(), world.session());
