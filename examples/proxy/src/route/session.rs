@@ -284,7 +284,7 @@ fn is_constant(value: &Expr) -> bool {
         // A word, such as ON or DEFAULT, but no variable.
         Expr::Identifier(word) => !word.value.starts_with('@'),
         Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => {
-            matches!(**expr, Expr::Value(_))
+            matches!(**expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. }))
         }
         _ => false,
     }

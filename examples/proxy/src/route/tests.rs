@@ -436,6 +436,7 @@ fn the_session_is_the_proxys() {
         ("set @a = 1, character_set_client = big5", "1235"),
         ("set character_set_client = ?", "1235"),
         ("set persist max_connections = 1", "1064"),
+        ("set @a = -?, sql_mode = ?", "1235"),
         ("set @a = now()", "1235"),
         ("set @a = @b", "1235"),
         ("set @a = (select max(id) from sbtest1)", "1235"),
