@@ -276,7 +276,12 @@ impl Service for Proxy {
         let node = self.nodes.get(0);
         let version = node.version();
         let first = node.endpoint(version).client.timestamps(count);
-        first.map_err(|error| of_node(node.at(version), &error))
+        first.map_err(|error| {
+            if error.server_error().is_none() {
+                self.nodes.suspect(0, version);
+            }
+            of_node(node.at(version), &error)
+        })
     }
 }
 

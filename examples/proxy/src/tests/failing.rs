@@ -62,6 +62,13 @@ fn readers_do_not_notice_that_a_primary_dies() {
 }
 
 #[test]
+fn timestamps_come_from_the_standby_when_a_primary_dies() {
+    let mut world = World::new();
+    world.fleet.kill(0);
+    until("it is the turn of the stand-by", || world.client.timestamps(1).is_ok());
+}
+
+#[test]
 fn a_server_that_accepts_and_is_silent_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let address = silent.local_addr().expect("it has one").to_string();
