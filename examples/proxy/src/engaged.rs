@@ -24,8 +24,10 @@ impl User for Borrowed {
     fn ended(self, end: End<'_>) {
         let front = Arc::clone(&self.front);
         drop(self);
-        if let End::Well(summary) = end {
-            front.state().told.note(summary);
+        let mut state = front.state();
+        match end {
+            End::Well(summary) => state.told.note(summary),
+            End::Failed(error) | End::Lost(error) => state.told.failed(error),
         }
     }
 }
@@ -160,8 +162,12 @@ impl User for Engaged {
                 self.done(&mut state, purpose, summary);
                 true
             }
-            End::Failed(code) => self.refused(&mut state, &purpose, code),
-            End::Lost => {
+            End::Failed(error) => {
+                state.told.failed(error);
+                self.refused(&mut state, &purpose, error.code())
+            }
+            End::Lost(error) => {
+                state.told.failed(error);
                 self.lost(&mut state, &purpose);
                 false
             }

@@ -22,9 +22,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::client::{Request, Summary};
-use epoll_group::codec::proto::notice::Warning;
+use epoll_group::codec::proto::notice::{Level, Warning};
 use epoll_group::pool::Pooled;
-use epoll_group::session::{SavepointAction, SessionError};
+use epoll_group::session::{Deferred, Reply, SavepointAction, SessionError};
 
 use crate::cancel::Cancels;
 use crate::nodes::Lease;
@@ -158,6 +158,15 @@ impl Front {
                 None => return,
             }
         }
+    }
+
+    /// Answers a request, and remembers its error.
+    pub fn answer(
+        &self,
+        deferred: Deferred,
+        code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
+    ) {
+        deferred.finish(|reply| code(reply).inspect_err(|error| self.state().told.failed(error)));
     }
 
     /// A session of a node comes back.
@@ -365,6 +374,13 @@ impl Remembered {
         }
         self.affected = summary.affected.try_into().unwrap_or(i64::MAX);
         self.warnings.clone_from(&summary.warnings);
+    }
+
+    /// Notes the error of a statement.
+    pub fn failed(&mut self, error: &SessionError) {
+        let (code, msg) = (error.code(), error.message().to_vec());
+        self.affected = -1;
+        self.warnings = vec![Warning { level: Some(Level::Error), code, msg }];
     }
 }
 

@@ -36,15 +36,15 @@ pub fn tell(front: &Front, told: &[Told], reply: &mut Reply<'_>) -> Result<(), S
     })
 }
 
-/// `show warnings`: those of the last statement that a data node did.
-pub fn warnings(front: &Front, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+/// `show warnings`: those of the last statement, from a level on.
+pub fn warnings(front: &Front, least: Level, reply: &mut Reply<'_>) -> Result<(), SessionError> {
     reply.columns(&[
         Column::text("Level", COLLATION, 4 * 7),
         Column::unsigned("Code"),
         Column::text("Message", COLLATION, 4 * 512),
     ])?;
     let warnings = front.state().told.warnings.clone();
-    for warning in warnings {
+    for warning in warnings.into_iter().filter(|warning| warning.level() as u8 >= least as u8) {
         let level = match warning.level() {
             Level::Note => "Note",
             Level::Warning => "Warning",

@@ -6,6 +6,7 @@ use epoll_group::codec::message::ServerKind;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 
 use crate::ask::is_said;
+use crate::refuse::of_node;
 
 /// The answer of a data node, frame by frame as it comes. What it was asked in goes back with its end.
 pub struct Passage<U: User> {
@@ -28,9 +29,9 @@ pub trait User: Send + 'static {
 pub enum End<'a> {
     Well(&'a Summary),
     /// The data node said that it failed.
-    Failed(u32),
+    Failed(&'a SessionError),
     /// The session is gone.
-    Lost,
+    Lost(&'a SessionError),
 }
 
 impl<U: User> Passage<U> {
@@ -82,12 +83,12 @@ impl<U: User> Relay for Passage<U> {
             }
             Ok(Piece::End) => return Ok(Relayed::End(self.end())),
             Err(error) => {
-                let said = error.server_error().filter(|_| is_said(&error));
-                let end = said.map_or(End::Lost, |said| End::Failed(said.code));
+                let text = of_node("in the middle of its answer", &error);
                 if let Some(user) = self.user.take() {
-                    user.ended(end);
+                    let is_said = is_said(&error);
+                    user.ended(if is_said { End::Failed(&text) } else { End::Lost(&text) });
                 }
-                return Err(crate::refuse::of_node("in the middle of its answer", &error));
+                return Err(text);
             }
         };
         self.has_rows |= kind == ServerKind::ColumnMetaData;

@@ -240,12 +240,13 @@ impl Service for Proxy {
         request: Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        let (work, request) = match request {
-            Request::Sql(sql) => self.sql(sql)?,
-            Request::Plan(plan) => self.plan(&plan)?,
-            Request::Savepoint(message) => savepoint(&message)?,
-            _ => return Err(unroutable("this request", "it does not know it")),
+        let understood = match request {
+            Request::Sql(sql) => self.sql(sql),
+            Request::Plan(plan) => self.plan(&plan),
+            Request::Savepoint(message) => savepoint(&message),
+            _ => Err(unroutable("this request", "it does not know it")),
         };
+        let (work, request) = understood.inspect_err(|error| front.state().told.failed(error))?;
         let turn = Turn {
             nodes: Arc::clone(&self.nodes),
             front: Arc::clone(front),

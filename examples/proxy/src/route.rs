@@ -33,6 +33,7 @@ pub use session::check_mode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::session::{SavepointAction, SessionError};
 
@@ -77,8 +78,8 @@ pub enum Statement {
 pub enum Own {
     /// The proxy knows the answer.
     Told(Vec<Told>),
-    /// `show warnings`.
-    Warnings,
+    /// `show warnings` and `show errors`: those from this level on.
+    Warnings(Level),
     Begin,
     Commit,
     Rollback,

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use epoll_group::client::Answer;
+use epoll_group::client::{Answer, Summary};
 use epoll_group::pool::Pooled;
-use epoll_group::session::{Deferred, Reply, SessionError};
+use epoll_group::session::{Deferred, SessionError};
 
 use crate::ask::{Ask, Asked, RETRIES, Stage, Then};
 use crate::cancel::Ticket;
@@ -14,7 +14,7 @@ use crate::front::{Front, Place};
 use crate::nodes::{Lease, Nodes};
 use crate::refuse::of_node;
 use crate::route::{Effect, Merge, RowRange};
-use crate::spread::Spread;
+use crate::spread::{Spread, add};
 use crate::turn::{Turn, Work};
 
 /// Answers of the nodes so far.
@@ -109,13 +109,18 @@ fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
     drop(place);
     let came = came.into_iter().flatten();
     let Some((merge, range)) = merge else {
-        let affected = define(came, &lent);
+        let summary = define(came, &lent);
+        let front = Arc::clone(&lent.front);
         drop(lent);
-        deferred.finish(|reply: &mut Reply<'_>| {
-            reply.affected(affected?);
+        return front.answer(deferred, |reply| {
+            let summary = summary?;
+            front.state().told.note(&summary);
+            reply.affected(summary.affected);
+            for warning in summary.warnings {
+                reply.warning(warning.level(), warning.code, warning.msg);
+            }
             Ok(())
         });
-        return;
     };
     match came.collect::<Result<Vec<_>, _>>() {
         Ok(answers) => {
@@ -125,24 +130,26 @@ fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
             });
         }
         Err(error) => {
+            let front = Arc::clone(&lent.front);
             drop(lent);
-            deferred.finish(|_| Err(error));
+            front.answer(deferred, |_| Err(error));
         }
     }
 }
 
-/// Number of rows that a definition changed. Its answers are small, and so there as a whole. If some
-/// nodes did it and others failed, the error names both.
+/// Outcome of a definition. Its answers are small, and so there as a whole. If some nodes did it and
+/// others failed, the error names both.
 fn define(
     came: impl Iterator<Item = Result<Answer, SessionError>>,
     lent: &Lent,
-) -> Result<u64, SessionError> {
-    let (mut affected, mut done, mut failed, mut first_error) = (0, vec![], vec![], None);
+) -> Result<Summary, SessionError> {
+    let (mut sum, mut first_error) = (Summary::default(), None);
+    let (mut done, mut failed) = (vec![], vec![]);
     for (at, result) in came.enumerate() {
         let name = lent.name(at).to_string();
         match result.and_then(|answer| answer.finish().map_err(|error| of_node(&name, &error))) {
             Ok(summary) => {
-                affected += summary.affected;
+                add(&mut sum, &summary);
                 done.push(name);
             }
             Err(error) => {
@@ -152,7 +159,7 @@ fn define(
         }
     }
     match first_error {
-        None => Ok(affected),
+        None => Ok(sum),
         Some(error) if done.is_empty() => Err(error),
         Some(error) => {
             let text = String::from_utf8_lossy(error.message());

@@ -524,7 +524,8 @@ fn compared(one: &[Cell], other: &[Cell], layout: &Layout) -> Result<Ordering, S
 }
 
 /// Adds what one node says about its part of the result.
-fn add(to: &mut Summary, part: &Summary) {
+pub fn add(to: &mut Summary, part: &Summary) {
+    to.affected = to.affected.saturating_add(part.affected);
     let room = MOST_WARNINGS.saturating_sub(to.warnings.len());
     to.warnings.extend(part.warnings.iter().take(room).cloned());
     match (&mut to.feedback, &part.feedback) {
@@ -540,7 +541,8 @@ fn add(to: &mut Summary, part: &Summary) {
 
 impl Relay for Spread {
     fn next(&mut self, wake: &Wake) -> Result<Relayed<'_>, SessionError> {
-        match self.step(wake)? {
+        let step = self.step(wake);
+        match step.inspect_err(|error| self.lent.front().state().told.failed(error))? {
             Step::Frame(kind) => Ok(Relayed::Frame { kind, body: &self.body }),
             Step::Later => Ok(Relayed::Later),
             Step::End => {

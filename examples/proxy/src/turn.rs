@@ -66,8 +66,8 @@ impl Turn {
                 self.ask(node, effect, place, |turn, asked| {
                     let Asked { lease, result, .. } = asked;
                     let (front, ticket) = (turn.front, turn.ticket);
-                    let borrowed = Borrowed { front, ticket, lease };
-                    turn.deferred.finish(move |reply| {
+                    let borrowed = Borrowed { front: Arc::clone(&front), ticket, lease };
+                    front.answer(turn.deferred, move |reply| {
                         reply.relay(Passage::new(result?, borrowed));
                         Ok(())
                     });
@@ -98,9 +98,9 @@ impl Turn {
                 let front = Arc::clone(&self.front);
                 self.finish(move |reply| local::tell(&front, &told, reply));
             }
-            Own::Warnings => {
+            Own::Warnings(least) => {
                 let front = Arc::clone(&self.front);
-                self.finish(move |reply| local::warnings(&front, reply));
+                self.finish(move |reply| local::warnings(&front, least, reply));
             }
             Own::Begin => self.end_transaction(COMMIT, |turn, done| {
                 if done.is_ok() {
@@ -141,7 +141,7 @@ impl Turn {
     fn finish(self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) {
         self.ticket.ended();
         self.front.leave();
-        self.deferred.finish(code);
+        self.front.answer(self.deferred, code);
     }
 
     /// Where a statement of the transaction is to run; an error if it must not.
@@ -309,7 +309,8 @@ impl Turn {
             let Asked { lease, result, stage } = asked;
             let (front, nodes) = (Arc::clone(&turn.front), Arc::clone(&turn.nodes));
             let ticket = turn.ticket;
-            let engaged = Engaged::new(front, nodes, node, lease, applied, ticket, purpose);
+            let engaged =
+                Engaged::new(Arc::clone(&front), nodes, node, lease, applied, ticket, purpose);
             match result {
                 Ok(answer) => {
                     turn.deferred.finish(move |reply| {
@@ -319,7 +320,7 @@ impl Turn {
                 }
                 Err(error) => {
                     engaged.failed(stage, &error);
-                    turn.deferred.finish(|_| Err(error));
+                    front.answer(turn.deferred, |_| Err(error));
                 }
             }
         });

@@ -1,5 +1,6 @@
 //! Statements about the session: settings, transactions, and what a server tells of itself.
 
+use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{SavepointAction, SessionError};
 use sqlparser::ast::{
     self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, TransactionMode,
@@ -37,7 +38,8 @@ pub(super) fn of_words(words: &[String]) -> Option<Result<Statement, SessionErro
         ["lock" | "unlock", "tables" | "table", ..] => {
             Err(unroutable("a lock of tables", "it belongs to a session of one data node"))
         }
-        ["show", "warnings" | "errors"] => Ok(Statement::Own(Own::Warnings)),
+        ["show", "warnings"] => Ok(Statement::Own(Own::Warnings(Level::Note))),
+        ["show", "errors"] => Ok(Statement::Own(Own::Warnings(Level::Error))),
         _ => return None,
     })
 }

@@ -413,7 +413,8 @@ fn the_session_is_the_proxys() {
     is("SET `sql_mode`=? , `max_execution_time`=5000", both);
     is("set @a = ?, sql_mode = ?", set(&["@a", "sql_mode"], Some(1)));
     is("set sql_mode = '', @a = ?", set(&["sql_mode", "@a"], None));
-    is("show warnings", Own::Warnings);
+    is("show warnings", Own::Warnings(Level::Note));
+    is("show errors", Own::Warnings(Level::Error));
     is("set transaction isolation level read committed", Own::NextTransaction);
     is("set session transaction read only", set(&["transaction_read_only"], None));
     let both = set(&["transaction_isolation", "transaction_read_only"], None);

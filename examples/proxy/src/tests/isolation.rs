@@ -184,7 +184,26 @@ fn the_proxy_tells_of_its_own_sessions() {
     assert_eq!(number, rows(&mut one, "select connection_id()"));
     one.run("update sbtest1 set k = k + 1 where id in (1, 3)").expect("it is changed");
     assert_eq!(rows(&mut one, "select row_count() as n, database(), user()"), "2|sbtest|app@%;");
+    for (text, code) in [
+        ("select missing from sbtest1 where id = 1", 1054),
+        ("select missing from sbtest1", 1054),
+        ("lock tables sbtest1 read", 1235),
+        ("rollback to a", 1305),
+        ("drop table missing", 1235),
+        ("alter table sbtest1 add column k int", 1060),
+    ] {
+        one.run("update sbtest1 set k = k + 1 where id in (1, 3)").expect("it is changed");
+        let said = refused(&mut one, text);
+        assert_eq!(said.0, code, "{said:?}");
+        assert_eq!(rows(&mut one, "select row_count()"), "-1;", "{text}");
+        for show in ["show warnings", "show errors"] {
+            assert_eq!(rows(&mut one, show), format!("Error|{code}u|{};", said.1), "{text}");
+        }
+    }
+    one.run("update sbtest1 set k = k + 1 where id in (1, 3)").expect("it is changed");
     one.run("drop table if exists sbtest1").expect("it is dropped");
+    assert_eq!(rows(&mut one, "select row_count()"), "0;");
+    assert_eq!(rows(&mut one, "show warnings"), "");
     one.run("drop table if exists sbtest1").expect("it says so");
     one.run("set autocommit = 1").expect("nothing changes");
 }
