@@ -351,16 +351,20 @@ impl Transaction {
         request: &Request,
     ) -> Result<(), SessionError> {
         let known = self.savepoints.iter().position(|known| known.eq_ignore_ascii_case(name));
-        match (action, known) {
-            (SavepointAction::Set, None) => self.savepoints.push(name.to_owned()),
-            (SavepointAction::Set, Some(_)) => {}
-            (_, None) => return Err(no_savepoint(name)),
-            (SavepointAction::Release, Some(at)) => self.savepoints.truncate(at),
-            (_, Some(at)) => self.savepoints.truncate(at + 1),
+        if action != SavepointAction::Set && known.is_none() {
+            return Err(no_savepoint(name));
         }
         if self.steps.len() >= MOST_STEPS {
             let why = format!("the transaction has {MOST_STEPS} before its first statement");
             return Err(unroutable("one more savepoint", why));
+        }
+        match (action, known) {
+            (SavepointAction::Set, known) => {
+                known.map(|at| self.savepoints.remove(at));
+                self.savepoints.push(name.to_owned());
+            }
+            (SavepointAction::Release, Some(at)) => self.savepoints.truncate(at),
+            (_, at) => self.savepoints.truncate(at.map_or(0, |at| at + 1)),
         }
         self.steps.push(request.clone());
         Ok(())

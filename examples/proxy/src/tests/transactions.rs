@@ -154,6 +154,24 @@ fn savepoints_are_set_where_the_transaction_is() {
 }
 
 #[test]
+fn a_savepoint_that_is_set_again_comes_last() {
+    let world = World::new();
+    let mut session = world.session();
+    for text in ["begin", "savepoint a", "savepoint b", "savepoint a", "rollback to b"] {
+        session.run(text).expect(text);
+    }
+    assert_eq!(refused(&mut session, "rollback to a").0, 1305);
+    session.run("release savepoint b").expect("it is there");
+    // Six steps are planned.
+    for number in 6..64 {
+        session.run(format!("savepoint s{number}")).expect("there is room");
+    }
+    assert_eq!(refused(&mut session, "savepoint last").0, 1235);
+    assert_eq!(refused(&mut session, "rollback to last").0, 1305);
+    assert_eq!(rows(&mut session, "select k from sbtest1 where id = 1"), "10;");
+}
+
+#[test]
 fn settings_and_transactions_share_a_session() {
     let world = World::new();
     let mut session = world.session();
