@@ -426,6 +426,11 @@ fn the_session_is_the_proxys() {
         is(&format!("select {name}"), Own::Told(told));
     }
     check(&[
+        ("select connection_id() into @a", "1235"),
+        ("select connection_id() having 1 = 0", "1235"),
+        ("select connection_id() group by 1", "1235"),
+        ("with t as (select 1) select connection_id()", "1235"),
+        ("select connection_id() limit 0", "1235"),
         ("commit and chain", "1235"),
         ("set autocommit=?", "1235"),
         ("set autocommit=0, @a=1", "1235"),
