@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use epoll_group::client::{self, Answer, ErrorKind, Fate, Request};
 use epoll_group::codec::error::Scope;
@@ -109,7 +109,7 @@ impl Ask {
     /// Runs the steps, and then the statement.
     fn step(mut self, mut lease: Lease, then: Then) {
         let Some(step) = self.steps.pop_front() else { return self.send(lease, then) };
-        match lease.send(step) {
+        match lease.send(step.timeout(self.left())) {
             Ok(pending) => pending.then(move |answer| match answer {
                 Ok(_) => self.step(lease, then),
                 Err(error) => self.failed(lease, &error, Stage::Before, then),
@@ -121,7 +121,7 @@ impl Ask {
     fn send(mut self, mut lease: Lease, then: Then) {
         let request = if self.retries > 0 { self.request.clone() } else { self.request.take() };
         let Some(request) = request else { return };
-        match lease.send(request) {
+        match lease.send(request.timeout(self.left())) {
             Ok(pending) => {
                 self.ticket.sent(self.node, lease.canceller());
                 pending.then(move |answer| match answer {
@@ -137,6 +137,11 @@ impl Ask {
             }
             Err(error) => self.failed(lease, &error, Stage::Statement, then),
         }
+    }
+
+    /// Time until the deadline.
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
     }
 
     fn failed(mut self, lease: Lease, error: &client::Error, stage: Stage, then: Then) {

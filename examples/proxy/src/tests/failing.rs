@@ -177,6 +177,25 @@ fn a_busy_pool_says_so() {
     assert_eq!(rows(&mut other, "select 1"), "1;");
 }
 
+/// The statement has as much time as was left when it got its session.
+#[test]
+fn waiting_for_a_session_takes_from_the_time_of_the_statement() {
+    let time = Duration::from_secs(2);
+    let patience = Patience { limits: limits().max(1), statement: time, silence: LONG };
+    let world =
+        World::with(|| Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start"));
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("begin").expect("it begins");
+    assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "10;");
+    let begun = Instant::now();
+    // Alone it would end in time.
+    let slow = other.send("select sleep(1.8), k from sbtest1 where id = 1").expect("it is sent");
+    until("half of the time is over", || begun.elapsed() > time / 2);
+    one.run("commit").expect("it ends");
+    let error = slow.wait().and_then(super::text).expect_err("its time is over");
+    assert!(error.server_error().is_some(), "{error}");
+}
+
 /// A connection that can be made to carry nothing more.
 fn wire(to: String, is_frozen: &Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
