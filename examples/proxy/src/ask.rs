@@ -151,8 +151,7 @@ impl Ask {
             self.ticket.left(self.node);
             return then(Asked { lease: Some(lease), result: Err(of_node(name, error)), stage });
         }
-        self.nodes.suspect(self.node, Pooled::version(&lease));
-        Pooled::discard(lease);
+        self.nodes.lost(self.node, lease);
         let harmless = match error.fate() {
             Fate::NotSent => true,
             _ => self.effect == Effect::Read && !error.is_timeout(),

@@ -16,13 +16,18 @@ use crate::passage::{End, User};
 /// A session borrowed for one statement. If its answer does not end, the pool closes the session.
 pub struct Borrowed {
     pub front: Arc<Front>,
+    pub nodes: Arc<Nodes>,
+    pub node: usize,
     pub ticket: Ticket,
     pub lease: Option<Lease>,
 }
 
 impl User for Borrowed {
-    fn ended(self, end: End<'_>) {
+    fn ended(mut self, end: End<'_>) {
         let front = Arc::clone(&self.front);
+        if let End::Lost(_) = end {
+            self.lease.take().into_iter().for_each(|lease| self.nodes.lost(self.node, lease));
+        }
         drop(self);
         let mut state = front.state();
         match end {
@@ -155,6 +160,9 @@ impl Engaged {
 impl User for Engaged {
     fn ended(mut self, end: End<'_>) {
         let Some(purpose) = self.purpose.take() else { return };
+        if let End::Lost(_) = end {
+            self.lease.take().into_iter().for_each(|lease| self.nodes.lost(self.node, lease));
+        }
         let front = Arc::clone(&self.front);
         let mut state = front.state();
         let is_usable = match end {

@@ -160,6 +160,12 @@ impl Nodes {
         }
     }
 
+    /// Closes a session that was lost, and suspects its server.
+    pub fn lost(self: &Arc<Self>, node: usize, lease: Lease) {
+        self.suspect(node, Pooled::version(&lease));
+        Pooled::discard(lease);
+    }
+
     /// Goes over to the stand-by, which answers.
     pub fn fail_over(&self, node: usize, from: Version) {
         // Fails if another thread was quicker.

@@ -193,8 +193,9 @@ impl Lent {
     }
 
     /// Closes a session that was lost.
-    pub fn discard(&mut self, at: usize) {
-        self.sessions[at].lease.take().into_iter().for_each(Pooled::discard);
+    pub fn lost(&mut self, at: usize) {
+        let LentSession { node, lease, .. } = &mut self.sessions[at];
+        lease.take().into_iter().for_each(|lease| self.nodes.lost(*node, lease));
     }
 }
 

@@ -204,7 +204,7 @@ impl Spread {
                 Err(error) => {
                     let text = of_node(self.lent.name(at), &error);
                     if !is_said(&error) {
-                        self.lent.discard(at);
+                        self.lent.lost(at);
                     }
                     return Err(text);
                 }

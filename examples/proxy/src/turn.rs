@@ -63,10 +63,11 @@ impl Turn {
             &Work::Forward { node, effect } => {
                 let node = node.unwrap_or_else(|| self.nodes.any());
                 let place = Place { lease: None, steps: VecDeque::new(), applied: 0 };
-                self.ask(node, effect, place, |turn, asked| {
+                self.ask(node, effect, place, move |turn, asked| {
                     let Asked { lease, result, .. } = asked;
-                    let (front, ticket) = (turn.front, turn.ticket);
-                    let borrowed = Borrowed { front: Arc::clone(&front), ticket, lease };
+                    let Self { nodes, front, ticket, .. } = turn;
+                    let borrowed =
+                        Borrowed { front: Arc::clone(&front), nodes, node, ticket, lease };
                     front.answer(turn.deferred, move |reply| {
                         reply.relay(Passage::new(result?, borrowed));
                         Ok(())

@@ -51,6 +51,42 @@ fn a_standby_takes_over_when_a_primary_dies() {
 }
 
 #[test]
+fn a_loss_in_the_middle_of_an_answer_starts_a_probe() {
+    let ids: Vec<_> = (0..400).map(|id| 100 + 2 * id).collect();
+    let of_one = ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let of_one = format!("select c from sbtest1 where id in ({of_one})");
+    let is_lost = |before: &str, text: &str| {
+        let patience = Patience { limits: limits(), statement: LONG, silence: LONG };
+        let mut world = World::with(|| {
+            Fleet::start_with(2, patience, |endpoints| endpoints).expect("they start")
+        });
+        insert_long_rows(&mut world.session(), ids.iter().copied());
+        let client = world.client_with_small_window();
+        let mut session = client.session().expect("the proxy is there");
+        session.run(before).expect("it runs");
+        let mut answer = session.execute(text).expect("it begins");
+        assert!(answer.next_row().expect("it comes").is_some());
+        world.fleet.kill(0);
+        let error = answer.finish().expect_err("it has no end");
+        if error.server_error().is_some_and(|said| said.code == 1317) {
+            // The data node interrupted the statement before its connections were cut.
+            return false;
+        }
+        until("it is the turn of the stand-by", || {
+            world.fleet.nodes.get(0).version().number() == 1
+        });
+        true
+    };
+    for (before, text) in [
+        ("select 1", of_one.as_str()),
+        ("set @a = 1", of_one.as_str()),
+        ("select 1", "select c from sbtest1 where id > 99"),
+    ] {
+        assert!((0..20).any(|_| is_lost(before, text)), "each time interrupted: {text}");
+    }
+}
+
+#[test]
 fn readers_do_not_notice_that_a_primary_dies() {
     let mut world = World::new();
     let mut session = world.session();
@@ -343,7 +379,8 @@ fn a_cancel_that_comes_late_does_not_interrupt_who_has_the_session_next() {
     });
     let lease = given.recv().expect("a session, or why not").expect("a session");
     ticket.sent(0, lease.canceller());
-    drop(Borrowed { front: Arc::clone(&front), ticket, lease: Some(lease) });
+    let nodes = Arc::clone(&world.fleet.nodes);
+    drop(Borrowed { front: Arc::clone(&front), nodes, node: 0, ticket, lease: Some(lease) });
     let slow = other.send("select sleep(1), k from sbtest1 where id = 2").expect("it is sent");
     until("the session is in use again", || world.fleet.nodes.status()[0].in_use == 1);
     front.cancels.cancel();
