@@ -50,12 +50,13 @@ pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box
         Some(predecessor) => runtime.listen(receive(predecessor)?, Number(number))?,
         None => runtime.listen("127.0.0.1:0", Number(number))?,
     };
-    let _ = std::fs::remove_file(control);
-    let successors = UnixListener::bind(control)?;
-    // This byte ends the predecessor. It comes last, so that a failure above leaves the predecessor alone.
+    let own = control.with_extension(std::process::id().to_string());
+    let successors = UnixListener::bind(&own)?;
+    // This byte ends the predecessor. After a failure above, the predecessor goes on with its socket.
     if let Some(predecessor) = &mut predecessor {
         predecessor.write_all(b"!")?;
     }
+    std::fs::rename(own, control)?;
     writeln!(out, "listening on {}", listener.local_addr())?;
     out.flush()?;
     loop {
@@ -78,6 +79,7 @@ pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box
 
 /// Passes the sockets on, and waits until the successor listens.
 fn hand_over(listener: &Listener, mut successor: UnixStream) -> Result<(), Box<dyn Error>> {
+    successor.set_read_timeout(Some(LIMIT))?;
     pass_on(listener, &successor)?;
     let says_so = successor.read_exact(&mut [0]);
     says_so.map_err(|error| format!("it did not say that it listens: {error}").into())

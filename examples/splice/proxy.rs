@@ -24,17 +24,19 @@ fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
     }
 }
 
-/// Ends one side after the other has ended. If that has broken, a reset says that bytes are missing.
-fn pass_end(to: &Connection, reason: &CloseReason) {
+/// Ends one side after the other has ended. If that broke before its stream had finished, a reset says that
+/// bytes are missing.
+fn pass_end(to: &Connection, reason: &CloseReason, finished: bool) {
     match reason {
         CloseReason::ByPeer | CloseReason::ByHandler(_) | CloseReason::Draining => {
             to.close(reason.to_string());
         }
+        _ if finished => to.close(reason.to_string()),
         _ => to.abort(reason.to_string()),
     }
 }
 
-/// Connections of clients. The state is the connection to the server behind.
+/// Connections of clients.
 struct Front {
     handle: Handle,
     to: SocketAddr,
@@ -48,29 +50,37 @@ fn lock(behind: &Behind) -> MutexGuard<'_, Option<Connection>> {
     behind.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Protocol for Front {
-    type State = Connection;
+/// State of a client's connection.
+struct Client {
+    server: Connection,
+    /// Set at the end of the client's stream.
+    finished: bool,
+}
 
-    fn opened(&self, conn: &Connection) -> Result<Connection, Close> {
+impl Protocol for Front {
+    type State = Client;
+
+    fn opened(&self, conn: &Connection) -> Result<Client, Close> {
         let options = ConnectOptions::new().full_backlog(FullBacklog::Notify);
         let back = Back { client: conn.clone() };
         let server = self.handle.connect_with(self.to, options, back).map_err(Close::error)?;
         let _ = conn.set_extension(Behind::new(Some(server.clone())));
-        Ok(server)
+        Ok(Client { server, finished: false })
     }
 
     fn received(
         &self,
         conn: &Connection,
-        server: &mut Connection,
+        client: &mut Client,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
-        pass(conn, server, input);
+        pass(conn, &client.server, input);
         Ok(())
     }
 
-    fn ended(&self, _: &Connection, server: &mut Connection) -> Result<HalfClose, Close> {
-        server.shutdown_write();
+    fn ended(&self, _: &Connection, client: &mut Client) -> Result<HalfClose, Close> {
+        client.finished = true;
+        client.server.shutdown_write();
         Ok(HalfClose::KeepOpen)
     }
 
@@ -80,9 +90,9 @@ impl Protocol for Front {
         }
     }
 
-    fn closed(&self, conn: &Connection, server: Connection, reason: &CloseReason) {
+    fn closed(&self, conn: &Connection, client: Client, reason: &CloseReason) {
         drop(conn.extension().map(lock).and_then(|mut behind| behind.take()));
-        pass_end(&server, reason);
+        pass_end(&client.server, reason, client.finished);
     }
 }
 
@@ -92,22 +102,29 @@ struct Back {
 }
 
 impl Protocol for Back {
-    type State = ();
+    /// Set at the end of the server's stream.
+    type State = bool;
 
-    fn opened(&self, _: &Connection) -> Result<(), Close> {
-        Ok(())
+    fn opened(&self, _: &Connection) -> Result<bool, Close> {
+        Ok(false)
     }
 
     fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
         self.client.abort(reason.to_string());
     }
 
-    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+    fn received(
+        &self,
+        conn: &Connection,
+        _: &mut bool,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
         pass(conn, &self.client, input);
         Ok(())
     }
 
-    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+    fn ended(&self, _: &Connection, finished: &mut bool) -> Result<HalfClose, Close> {
+        *finished = true;
         self.client.shutdown_write();
         Ok(HalfClose::KeepOpen)
     }
@@ -116,8 +133,8 @@ impl Protocol for Back {
         self.client.resume_reads();
     }
 
-    fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
-        pass_end(&self.client, reason);
+    fn closed(&self, _: &Connection, finished: bool, reason: &CloseReason) {
+        pass_end(&self.client, reason, finished);
     }
 }
 

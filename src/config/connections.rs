@@ -34,7 +34,7 @@ impl Config {
 
     /// Send buffer of the kernel for each connection, TCP or Unix (`SO_SNDBUF`).
     ///
-    /// *Live*, for new connections; a change to 0 for new TCP listeners. *Unit* bytes. *Range* 0, or
+    /// *Live*, for new connections. A change to 0 needs a new TCP listener. *Unit* bytes. *Range* 0, or
     /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that does not read; a fixed
     /// size also ends the kernel's own tuning.
     #[must_use]
@@ -46,8 +46,8 @@ impl Config {
     /// Receive buffer of the kernel for each TCP connection (`SO_RCVBUF`). Unix sockets have none: a
     /// peer's bytes count against its own send buffer.
     ///
-    /// *Live*, for new connections; a larger size, or a change to 0, for new listeners, because the kernel
-    /// takes the largest window from the listener. *Unit* bytes. *Range* 0, or
+    /// *Live*, for new connections. A larger size, or a change to 0, needs a new listener, because the
+    /// kernel takes the largest window from the listener. *Unit* bytes. *Range* 0, or
     /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that sends faster than the
     /// server answers; a fixed size also ends the kernel's own tuning.
     #[must_use]
@@ -219,8 +219,8 @@ impl Config {
         self
     }
 
-    /// Accepted connections of the runtime that have not sent a byte yet. Further ones are accepted
-    /// and closed at once.
+    /// Accepted connections of the runtime that have not sent a byte yet and have a time for it. Further
+    /// ones are accepted and closed at once.
     ///
     /// *Live.* *Range* 1..=16777216; above [`max_connections`](Self::max_connections) it has no
     /// effect. *Default* 16384: a burst of clients gets in, and a flood of silent ones leaves room
@@ -233,7 +233,8 @@ impl Config {
 
     /// Time in which an accepted connection must send its first bytes. Then it is closed. If it has
     /// layers, the time begins once more when they are ready. 0 switches it off, for protocols whose
-    /// clients may only listen. Then `idle_timeout` begins when the connection is opened.
+    /// clients may only listen. Then `idle_timeout` begins when the connection is opened, and
+    /// [`max_silent_connections`](Self::max_silent_connections) does not count the connection.
     ///
     /// *Live*, for new connections. *Range* 0 s..=3600 s. *Default* 10 s. *Price*: silent
     /// connections count against [`max_silent_connections`](Self::max_silent_connections) for

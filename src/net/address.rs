@@ -147,7 +147,7 @@ impl ToAddress for str {
         if let Ok(addr) = self.parse() {
             return Ok(vec![Address::Tcp(addr)]);
         }
-        // Without this, a wrong port or a path would be looked up as a name.
+        // Without this, an empty host, a path or a part of an IPv6 address would be looked up as a name.
         let host = self.rsplit_once(':').map_or("", |(host, _)| host);
         let has_brackets = host.starts_with('[') && host.ends_with(']');
         if host.is_empty()

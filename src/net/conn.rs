@@ -14,7 +14,7 @@ use super::layers::Layers;
 use super::phase::Phase;
 use super::receive::{self, Recv};
 use super::send_queue::{Outbound, TellDrained};
-use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
+use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, OVER, Source, TIMER, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
 use crate::sync::runner::{Bell, Marks, Runner, Running};
@@ -112,6 +112,8 @@ pub(super) const NOTIFIED: Marks = Marks::bit(FIRST_OWN_MARK + 8);
 pub(super) const UNPAUSED: Marks = Marks::bit(FIRST_OWN_MARK + 9);
 /// `reason` is set: end at once, by a reset.
 pub(super) const RESET: Marks = Marks::bit(FIRST_OWN_MARK + 10);
+/// Marks that end a connection at once.
+pub(super) const AT_ONCE: Marks = ABORT.or(RESET).or(CUT).or(OVER);
 
 impl Conn {
     /// Makes the state for a socket and registers the socket. From then on the connection is

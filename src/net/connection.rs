@@ -85,7 +85,7 @@ impl Connection {
         self.0.client_addr()
     }
 
-    /// Returns the local address.
+    /// Returns the local address. After a reset, that of an unbound address is unspecified.
     ///
     /// # Errors
     ///
@@ -177,11 +177,11 @@ impl Connection {
     }
 
     /// Resets the connection, from any thread, without waiting; if a callback runs, after it. Bytes that
-    /// wait to be sent are dropped.
+    /// the peer has not received are lost, also those for which `send` returned [`Sent`](Sent::Sent).
     ///
-    /// A proxy passes on a broken connection by it. After a [`close`](Self::close), the peer would take
-    /// the part that it got for the whole stream. Unix sockets have no reset: the peer sees the end of the
-    /// stream.
+    /// If one connection of a proxy breaks in the middle of its stream, the proxy aborts the other one. After
+    /// a [`close`](Self::close), its peer would take the part that it got for the whole. Unix sockets have
+    /// no reset: the peer sees the end of the stream.
     pub fn abort(&self, reason: impl Into<Close>) {
         self.0.break_off(reason.into().0, RESET);
     }

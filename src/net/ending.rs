@@ -262,10 +262,24 @@ impl Round<'_> {
         was_silent
     }
 
+    /// Lets the time for the first bytes begin. Without a limit the peer is idle, not silent.
+    pub(super) fn await_first_bytes(&self, recv: &mut Recv, now: Instant) {
+        if let Some(limit) = self.conn.first_bytes_timeout() {
+            if recv.silent_until.replace(now + limit).is_none() {
+                self.conn.group.usage().silent_opened();
+            }
+            self.conn.arm(now + limit);
+        } else if self.end_silence(recv) {
+            recv.heard_at = Some(now);
+            self.arm_idle(recv, now);
+        }
+    }
+
     /// Lets the peer's time for its first bytes, or its idle time, begin anew.
     pub(super) fn renew_silence(&self, recv: &mut Recv, now: Instant) {
-        let limit = self.conn.first_bytes_timeout().unwrap_or(SWITCHED_OFF);
-        recv.silent_until = recv.silent_until.map(|_| now + limit);
+        if recv.silent_until.is_some() {
+            self.await_first_bytes(recv, now);
+        }
         recv.heard_at = recv.heard_at.map(|_| now);
     }
 
@@ -328,20 +342,23 @@ impl Round<'_> {
         let silent = recv.silent_until.filter(passed);
         let handshake = recv.handshake_until.filter(passed);
         if let Some(until) = silent.into_iter().chain(handshake).min() {
-            let first_bytes = self.conn.first_bytes_timeout().unwrap_or(SWITCHED_OFF);
+            let first_bytes = self.conn.first_bytes_timeout();
             let limit = self.conn.handshake_timeout();
             // If this runtime was late too, the peer had no full chance.
             if !recv.frame_excuse.covers(until, now) {
-                let reason = match silent {
-                    Some(_) => CloseReason::FirstBytesTimeout(first_bytes),
-                    None => CloseReason::HandshakeTimeout(limit),
+                let reason = match (silent, first_bytes) {
+                    (Some(_), Some(limit)) => Some(CloseReason::FirstBytesTimeout(limit)),
+                    // The limit has been switched off.
+                    (Some(_), None) => None,
+                    (None, _) => Some(CloseReason::HandshakeTimeout(limit)),
                 };
-                self.finish(recv, Some(reason));
-                return;
+                if reason.is_some() {
+                    self.finish(recv, reason);
+                    return;
+                }
             }
             if silent.is_some() {
-                recv.silent_until = Some(now + first_bytes);
-                self.conn.arm(now + first_bytes);
+                self.await_first_bytes(recv, now);
             }
             if handshake.is_some() {
                 recv.handshake_until = Some(now + limit);
@@ -410,9 +427,6 @@ impl Round<'_> {
         self.conn.retire(resets);
     }
 }
-
-/// Time for the first bytes of a connection that was silent already when the limit was switched off.
-const SWITCHED_OFF: Duration = Duration::from_secs(3600);
 
 /// Linger time of an idle connection. No request is in progress, and its replies have left long
 /// ago. The time is for a request that the peer sends just now.

@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::layer::{Decoded, Layer, LayerState};
 use super::pieces::{Chunk, Pieces};
 use super::read_buf::Input;
-use super::send_queue::Sent;
+use super::send_queue::{INBOX, Sent};
 use crate::runtime::{Origin, guard, leaves_room, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::atomic::Ordering;
@@ -122,12 +122,14 @@ impl Conn {
         raw: &[u8],
         decoded: &mut Vec<u8>,
     ) -> Pass {
+        let mut had_early = false;
         let (pass, _) = self.with_layers(|stack, encoded| {
             let mut received = stack.receive(connection, raw, decoded, encoded);
             let ready = !stack.ready && stack.slots.iter().all(Slot::is_ready);
             if ready {
                 stack.ready = true;
                 let early = mem::take(&mut stack.early);
+                had_early = !early.is_empty();
                 self.note_pending(early.len(), 0);
                 let sent = encode(&mut stack.slots, &early, encoded);
                 received = received.and(sent);
@@ -141,6 +143,10 @@ impl Conn {
                 ended: stack.slots.iter().any(|slot| slot.state == Some(LayerState::Ended)),
             }
         });
+        if had_early {
+            // The layers may have kept these bytes. A sender may wait until they no longer count.
+            self.mark_send(INBOX);
+        }
         pass.unwrap_or_default()
     }
 

@@ -6,7 +6,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
-use super::conn::{ABORT, CLOSE, Conn, HUNG_UP, READABLE, UNPAUSED};
+use super::conn::{ABORT, AT_ONCE, CLOSE, Conn, HUNG_UP, READABLE, RESET, UNPAUSED};
 use super::read_buf::ReadBuf;
 use super::receive::{Ending, Recv, Round, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
@@ -84,7 +84,7 @@ pub(super) struct Reader<'r, 'a> {
 const AGAIN: Marks = READABLE.or(HUNG_UP).or(UNPAUSED);
 
 /// Marks that end a wait. They stay for the turn that follows.
-const OVER_WITH: Marks = ABORT.or(CLOSE).or(CUT).or(OVER).or(DRAIN);
+const OVER_WITH: Marks = AT_ONCE.or(CLOSE).or(DRAIN);
 
 /// Time after which a handler looks at its socket, although no mark was left. If all threads wait, none of
 /// them waits for events.
@@ -176,7 +176,7 @@ impl Reader<'_, '_> {
             Some(Ending::Close(reason) | Ending::Abort(reason)) => reason.clone(),
             Some(Ending::EndOfStream) => return Some(ReadMoreError::Finished),
             None if marks.has(CUT) => CloseReason::Cut,
-            None if marks.has(ABORT | CLOSE) => {
+            None if marks.has(ABORT | RESET | CLOSE) => {
                 lock(&conn.reason).as_deref().cloned().unwrap_or(CloseReason::Draining)
             }
             None if self.recv.ended => return Some(ReadMoreError::Finished),

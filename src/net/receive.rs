@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{
-    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, READABLE, RESET, RESUME, UNPAUSED,
-    WRITABLE,
+    ABORT, AT_ONCE, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, READABLE, RESUME,
+    UNPAUSED, WRITABLE,
 };
 use super::connection::Connection;
 use super::handler::Handler;
@@ -20,7 +20,7 @@ use super::phase::Phase;
 use super::read_buf::{Input, Outcome, ReadBuf};
 use super::read_more::Reader;
 use super::route::{Attempt, Route};
-use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
+use crate::runtime::source::{DRAIN, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, in_span, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
@@ -396,7 +396,7 @@ impl Round<'_> {
                 return Next::Rest;
             }
         }
-        if marks.has(ABORT | RESET | CUT | OVER) {
+        if marks.has(AT_ONCE) {
             self.end_at_once(recv, marks);
             return Next::Rest;
         }
@@ -726,27 +726,16 @@ impl Round<'_> {
             return;
         }
         if recv.buf.is_empty() && !recv.undecoded {
-            self.await_first_bytes(recv);
+            // Earlier bytes were of a proxy or of a handshake.
+            recv.has_spoken = false;
+            if self.conn.origin == Origin::Accepted && recv.silent_until.is_none() {
+                self.await_first_bytes(recv, clock::now());
+            }
         }
         self.open(recv);
         let later = mem::take(&mut recv.later);
         if !later.is_empty() {
             self.conn.notify_recv(later);
-        }
-    }
-
-    /// Gives an accepted connection the time for its first bytes once more. The earlier ones were of a
-    /// proxy or of a handshake.
-    fn await_first_bytes(&self, recv: &mut Recv) {
-        recv.has_spoken = false;
-        if self.conn.origin == Origin::Accepted
-            && recv.silent_until.is_none()
-            && let Some(limit) = self.conn.first_bytes_timeout()
-        {
-            let until = clock::now() + limit;
-            recv.silent_until = Some(until);
-            self.conn.group.usage().silent_opened();
-            self.conn.arm(until);
         }
     }
 
@@ -1196,8 +1185,7 @@ fn is_aside(recv: &Recv, marks: Marks) -> bool {
 }
 
 /// Marks that may end the connection.
-const ENDING: Marks =
-    ABORT.or(RESET).or(CUT).or(OVER).or(CLOSE).or(DRAIN).or(TIMER).or(HOLDS_DONE).or(FLUSHED);
+const ENDING: Marks = AT_ONCE.or(CLOSE).or(DRAIN).or(TIMER).or(HOLDS_DONE).or(FLUSHED);
 
 /// Bytes that a frame's header may add to `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;

@@ -89,7 +89,7 @@ pub(super) struct Left {
 }
 
 /// The inbox has bytes.
-const INBOX: Marks = Marks::bit(12);
+pub(super) const INBOX: Marks = Marks::bit(12);
 /// Notify the receiving side when the backlog is at the low watermark.
 const READER_WAITS: Marks = Marks::bit(13);
 /// Notify the receiving side when the backlog is empty.

@@ -81,6 +81,14 @@ impl Options {
         self.tuning.apply(socket.as_fd(), Tuning::default(), family)?;
         self.prepare.as_ref().map_or(Ok(()), |prepare| (prepare.0)(socket.as_fd()))
     }
+
+    /// Like `apply`, for a socket that the host has made. It may have another low-water mark.
+    fn adopt(&self, socket: &Socket, family: Family) -> io::Result<()> {
+        if family == Family::Tcp {
+            socket.set_tcp_notsent_lowat(self.tuning.notsent_lowat)?;
+        }
+        self.apply(socket, family)
+    }
 }
 
 /// Binds and listens on a TCP address, once or for `count` listeners of one port.
@@ -145,7 +153,7 @@ pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Resul
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
     }
     socket.set_nonblocking(true)?;
-    options.apply(&socket, Family::of(&socket.local_addr()?))
+    options.adopt(&socket, Family::of(&socket.local_addr()?))
 }
 
 fn check_stream(socket: &Socket) -> io::Result<()> {
@@ -161,7 +169,7 @@ pub(crate) fn adopt_stream(fd: BorrowedFd<'_>, options: &Options) -> io::Result<
     check_stream(&socket)?;
     let peer = socket.peer_addr()?;
     socket.set_nonblocking(true)?;
-    options.apply(&socket, Family::of(&peer))?;
+    options.adopt(&socket, Family::of(&peer))?;
     Ok(peer)
 }
 
@@ -336,7 +344,7 @@ pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) -> io::Result<()> {
     SockRef::from(&fd).shutdown(std::net::Shutdown::Both)
 }
 
-/// Resets a TCP connection, or ends an attempt to connect. Other sockets return an error.
+/// Resets a TCP connection. Other sockets return an error.
 pub(crate) fn reset(fd: BorrowedFd<'_>) -> io::Result<()> {
     // An address without a family dissolves the connection.
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };

@@ -10,7 +10,7 @@ use epoll_group::stats::Counter;
 use lab::peer::frame;
 use lab::protocol::{Bytes, Frames, echo};
 use lab::workers::Gate;
-use lab::{BOTH, LONG, Peer, Server, assert_clean, config, eventually, pattern};
+use lab::{BOTH, Kind, LONG, Peer, Server, assert_clean, config, eventually, pattern};
 
 const MIB: usize = 1 << 20;
 
@@ -94,6 +94,17 @@ fn without_a_time_for_first_bytes_the_idle_time_begins_at_once() {
         assert_eq!(ends.wait_for(3), ["idle for idle_timeout 100ms"; 3], "{kind:?}");
         assert_eq!(server.stats().silent_connections, 0);
     }
+}
+
+#[test]
+fn who_was_silent_when_the_limit_was_switched_off_is_idle_from_its_end_on() {
+    let config = config().first_bytes_timeout(Duration::from_millis(100));
+    let server = Server::start(Kind::Tcp, config, Bytes::new(echo));
+    let mut peer = server.peer();
+    eventually(LONG, || server.stats().silent_connections == 1);
+    server.runtime.reconfigure(|config| config.first_bytes_timeout(Duration::ZERO)).expect("valid");
+    eventually(LONG, || server.stats().silent_connections == 0);
+    peer.echo(b"still here");
 }
 
 #[test]

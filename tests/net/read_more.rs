@@ -11,6 +11,7 @@ use epoll_group::net::{
 };
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
+use lab::peer::End;
 use lab::protocol::{Bytes, Ends};
 use lab::workers::Gate;
 use lab::{BOTH, Kind, LONG, Peer, Server, assert_clean, config, eventually, pattern};
@@ -477,6 +478,20 @@ fn a_close_by_another_thread_ends_the_wait() {
         let text = "read_more: the connection ends: enough";
         waiting.ends_with(text, "enough", Counter::ClosedByHandler);
         assert_eq!(peer.receive_to_finish(), b"");
+    }
+}
+
+#[test]
+fn an_abort_by_another_thread_ends_the_wait() {
+    for kind in BOTH {
+        let waiting = Waiting::start(kind, config(), LONG);
+        let mut peer = waiting.server.peer();
+        peer.send(b"a");
+        waiting.wait().abort("enough");
+        let text = "read_more: the connection ends: enough";
+        waiting.ends_with(text, "enough", Counter::ClosedByHandler);
+        let expected = if kind == Kind::Tcp { End::Reset } else { End::Finished };
+        assert_eq!(peer.receive_all(), (Vec::new(), expected));
     }
 }
 

@@ -55,8 +55,8 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Locked by a compaction from the index to `unremoved`, so that those of two compactions stand
-    /// there in order. Locked before `state`.
+    /// A compaction holds it while it moves records from the index to `unremoved`. So records of
+    /// concurrent compactions keep their order. Locked before `state`.
     removing: Mutex<()>,
     /// Notified when a leader leaves the lead to another thread, and by `wake`.
     changed: Condvar,

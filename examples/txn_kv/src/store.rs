@@ -347,7 +347,7 @@ impl Shared {
             if from.is_none() {
                 return Ok(count);
             }
-            // Readers that wait for the index get it before the next part.
+            // This gives waiting readers a chance before the next part.
             thread::yield_now();
         }
     }

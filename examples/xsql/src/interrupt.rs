@@ -45,7 +45,7 @@ impl Running {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A statement begins, which this interrupts. None: the script was interrupted before.
+    /// Registers the canceller of a statement. Returns None if a SIGINT has stopped the script.
     pub(crate) fn begin(&self, canceller: Canceller) -> Option<Guard> {
         let mut state = self.lock();
         if state.mode == Mode::Interrupted {

@@ -75,7 +75,7 @@ fn entries(
     ])?;
     let mut found = found.into_iter();
     reply.source(move |row: &mut Row<'_>| {
-        // The source owns it.
+        // Moved into the closure: the bytes count until the source is dropped.
         let _ = &held;
         let Some((operation, Entry { revision, record })) = found.next() else {
             return Ok(false);
