@@ -120,8 +120,8 @@ struct RunningCommand {
 struct ReaderWait {
     /// Time at which the session is closed, unless it had no chance to run.
     until: Instant,
-    /// Set when a request has begun since.
-    begun: bool,
+    /// Number of commands begun since.
+    begun: usize,
 }
 
 /// Time within which a running session must begin half of a full mailbox. Meanwhile its connection
@@ -211,13 +211,13 @@ impl<H> Mailbox<H> {
             Some(ReaderWait { until, .. }) if now < until => Err(NotQueued::Later(until)),
             // A deadline noticed late does not count, because the session could not run either.
             Some(ReaderWait { until, begun })
-                if (begun || self.running.is_some()) && !is_late(until, now) =>
+                if (begun > 0 || self.running.is_some()) && !is_late(until, now) =>
             {
                 Err(NotQueued::Full)
             }
             _ => {
                 let until = now + FULL_MAILBOX_TIMEOUT;
-                self.reader_wait = Some(ReaderWait { until, begun: false });
+                self.reader_wait = Some(ReaderWait { until, begun: 0 });
                 Err(NotQueued::Later(until))
             }
         }
@@ -367,8 +367,8 @@ impl<H> Mailbox<H> {
     }
 
     /// Takes the next command, unless it closes the session while an earlier request for timestamps has
-    /// no answer. Returns true beside it if the reader, which waits, may go on, because at most half of
-    /// `limit` commands wait.
+    /// no answer. Returns true beside it if the reader, which waits, may go on, because half of
+    /// `limit` commands were begun since, or at most half of them wait.
     pub(super) fn begin(&mut self, limit: usize) -> Option<(Queued, bool)> {
         if self.timestamps > 0 && self.queue.front().is_some_and(Queued::is_close) {
             return None;
@@ -381,11 +381,14 @@ impl<H> Mailbox<H> {
             offered: Offers::default(),
             place: queued.place.take(),
         });
-        let resumes = self.reader_wait.is_some() && self.queue.len() <= limit / 2;
+        let waiting = self.queue.len();
+        let resumes = self.reader_wait.as_mut().is_some_and(|wait| {
+            wait.begun += 1;
+            // A reader that was resumed early may have filled the queue again.
+            2 * wait.begun >= limit || waiting <= limit / 2
+        });
         if resumes {
             self.reader_wait = None;
-        } else if let Some(reader_wait) = &mut self.reader_wait {
-            reader_wait.begun = true;
         }
         Some((queued, resumes))
     }

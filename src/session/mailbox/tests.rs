@@ -194,6 +194,23 @@ fn the_reader_waits_for_a_place_while_the_session_has_no_chance_or_goes_on() {
     assert_eq!(resumes, [false, true, false, false]);
 }
 
+/// A drained backlog resumes the reader too, so the mailbox may be full again each time.
+#[test]
+fn a_session_that_begins_its_requests_is_not_closed_although_its_mailbox_stays_full() {
+    let now = Instant::now();
+    let mut mailbox = mailbox(&[now; 4]);
+    let until = now + FULL_MAILBOX_TIMEOUT;
+    assert_eq!(mailbox.admit(4, now, || true), Err(NotQueued::Later(until)));
+    for _ in 0..8 {
+        mailbox.begin(4).expect("a command");
+        mailbox.end();
+        assert_eq!(mailbox.admit(4, now, || true), Ok(()));
+        mailbox.add(request(now), || ());
+    }
+    let next = until + FULL_MAILBOX_TIMEOUT;
+    assert_eq!(mailbox.admit(4, until, || true), Err(NotQueued::Later(next)));
+}
+
 #[test]
 fn a_handler_goes_on_with_credit_and_room_or_to_ask_for_more() {
     let spent = || {
