@@ -7,9 +7,13 @@ use crate::codec::proto::expect;
 /// Expect blocks of a session, from the outermost in.
 ///
 /// In a block that expects no error, the first failing request makes the later requests of the
-/// block fail. Closing such a block returns an error as well.
+/// block fail. Closing such a block returns an error as well, which counts in the block around it.
 #[derive(Debug, Default)]
-pub(super) struct ExpectBlocks(Vec<Block>);
+pub(super) struct ExpectBlocks {
+    open: Vec<Block>,
+    /// Number of open blocks deeper than [`DEEPEST`]. They count as failed.
+    too_deep: usize,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -24,11 +28,13 @@ const DEEPEST: usize = 16;
 impl ExpectBlocks {
     /// Opens a block. A block with unknown conditions is opened too, but as failed.
     pub(super) fn open(&mut self, message: &expect::Open) -> Result<(), SessionError> {
-        if self.0.len() >= DEEPEST {
-            let text = format!("expect blocks {} exceed {DEEPEST}", self.0.len() + 1);
+        if self.open.len() >= DEEPEST {
+            self.too_deep += 1;
+            let depth = DEEPEST + self.too_deep;
+            let text = format!("expect blocks {depth} exceed {DEEPEST}");
             return Err(error(code::EXPECT_BAD_CONDITION, &text));
         }
-        let around = self.0.last().copied();
+        let around = self.open.last().copied();
         let inherited = around.is_some_and(|block| block.no_error);
         let bad = message.unknown().map(|condition| {
             let text = format!("Unknown condition key: {}", condition.condition_key);
@@ -36,27 +42,32 @@ impl ExpectBlocks {
         });
         let failed =
             bad.is_some() || message.inherits() && around.is_some_and(|block| block.failed);
-        self.0.push(Block { no_error: message.expects_no_error(inherited), failed });
+        self.open.push(Block { no_error: message.expects_no_error(inherited), failed });
         bad.map_or(Ok(()), Err)
     }
 
     /// Closes the innermost block.
     pub(super) fn close(&mut self) -> Result<(), SessionError> {
-        match self.0.pop() {
-            None => Err(error(code::EXPECT_NOT_OPEN, "Expect block currently not open")),
-            Some(block) if block.failed => Err(failed()),
-            Some(_) => Ok(()),
-        }
+        let has_failed = if self.too_deep > 0 {
+            self.too_deep -= 1;
+            true
+        } else {
+            let not_open = || error(code::EXPECT_NOT_OPEN, "Expect block currently not open");
+            self.open.pop().ok_or_else(not_open)?.failed
+        };
+        self.note(has_failed);
+        if has_failed { Err(failed()) } else { Ok(()) }
     }
 
     /// Returns an error if a request may not run now.
     pub(super) fn check(&self) -> Result<(), SessionError> {
-        if self.0.iter().any(|block| block.failed) { Err(failed()) } else { Ok(()) }
+        let has_failed = self.too_deep > 0 || self.open.iter().any(|block| block.failed);
+        if has_failed { Err(failed()) } else { Ok(()) }
     }
 
     /// Notes the end of a request.
     pub(super) fn note(&mut self, is_error: bool) {
-        if is_error && let Some(block) = self.0.last_mut() {
+        if is_error && let Some(block) = self.open.last_mut() {
             block.failed |= block.no_error;
         }
     }
@@ -68,4 +79,46 @@ fn failed() -> SessionError {
 
 fn error(code: u32, text: &str) -> SessionError {
     SessionError::new(code, GENERAL_STATE, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers<const N: usize>(results: [Result<(), SessionError>; N]) -> [u32; N] {
+        results.map(|result| result.err().map_or(0, |error| error.code()))
+    }
+
+    #[test]
+    fn a_block_fails_with_the_block_in_it() {
+        let mut blocks = ExpectBlocks::default();
+        let open = expect::Open::no_error();
+        assert_eq!(numbers([blocks.open(&open), blocks.open(&open)]), [0, 0]);
+        blocks.note(true);
+        let results = [blocks.close(), blocks.check(), blocks.close(), blocks.check()];
+        assert_eq!(numbers(results), [5159, 5159, 5159, 0]);
+    }
+
+    #[test]
+    fn a_block_without_conditions_goes_on_after_the_block_in_it_has_failed() {
+        let mut blocks = ExpectBlocks::default();
+        let results =
+            [blocks.open(&expect::Open::default()), blocks.open(&expect::Open::no_error())];
+        assert_eq!(numbers(results), [0, 0]);
+        blocks.note(true);
+        assert_eq!(numbers([blocks.close(), blocks.check(), blocks.close()]), [5159, 0, 0]);
+    }
+
+    #[test]
+    fn a_block_that_is_too_deep_fails_and_its_close_closes_no_other() {
+        let mut blocks = ExpectBlocks::default();
+        let open = expect::Open { op: None, cond: Vec::new() };
+        assert_eq!(numbers([(); DEEPEST].map(|()| blocks.open(&open))), [0; DEEPEST]);
+        let results = [blocks.open(&open), blocks.open(&open), blocks.check()];
+        assert_eq!(numbers(results), [5160, 5160, 5159]);
+        assert_eq!(numbers([blocks.close(), blocks.check()]), [5159, 5159]);
+        assert_eq!(numbers([blocks.close(), blocks.check()]), [5159, 0]);
+        assert_eq!(numbers([(); DEEPEST].map(|()| blocks.close())), [0; DEEPEST]);
+        assert_eq!(numbers([blocks.close()]), [5158]);
+    }
 }
