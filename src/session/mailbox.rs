@@ -300,7 +300,9 @@ impl<H> Mailbox<H> {
                 return Cancelled::Waiting;
             }
             // A request that was cancelled or refused before has its error.
-            if queued.is_request() || matches!(queued.command, SessionCommand::Broken(_)) {
+            let is_refused =
+                matches!(queued.command, SessionCommand::Broken(_) | SessionCommand::Unsupported);
+            if queued.is_request() || is_refused {
                 break;
             }
         }

@@ -124,14 +124,16 @@ fn a_cancel_means_the_oldest_unanswered_request_once() {
 
 #[test]
 fn a_cancel_does_not_pass_over_a_request_that_has_its_error() {
-    let mut mailbox = mailbox(&[]);
     let broken = SessionCommand::Broken(SessionError::unsupported("too long"));
-    mailbox.add(Queued::new(broken, 0, Instant::now()), || ());
-    mailbox.add(request(Instant::now()), || ());
-    assert_eq!(mailbox.cancel(CancelReason::Query, false), Cancelled::Nothing);
-    begin(&mut mailbox);
-    mailbox.end();
-    assert_eq!(mailbox.cancel(CancelReason::Query, false), Cancelled::Waiting);
+    for refused in [broken, SessionCommand::Unsupported] {
+        let mut mailbox = mailbox(&[]);
+        mailbox.add(Queued::new(refused, 0, Instant::now()), || ());
+        mailbox.add(request(Instant::now()), || ());
+        assert_eq!(mailbox.cancel(CancelReason::Query, false), Cancelled::Nothing);
+        begin(&mut mailbox);
+        mailbox.end();
+        assert_eq!(mailbox.cancel(CancelReason::Query, false), Cancelled::Waiting);
+    }
 }
 
 #[test]
