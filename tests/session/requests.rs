@@ -440,7 +440,7 @@ fn files_are_not_transferred() {
     ];
     for message in messages {
         client.send(2, &message);
-        client.send_sql(2, query("one"));
+        client.send_sql(2, StmtExecute { reset_error: Some(false), ..query("one") });
         let failure = client.reply(2).failure();
         assert_eq!(
             (failure.fatal, failure.code, &*failure.text),
@@ -448,6 +448,10 @@ fn files_are_not_transferred() {
         );
         client.reply(2).one();
     }
+    client.expect_open(2).good();
+    client.send(2, &ClientMessage::ManageFile(Default::default()));
+    assert_eq!(client.reply(2).failure().code, 8001);
+    assert_eq!(client.expect_close(2).failure().code, 5159);
 }
 
 #[test]

@@ -57,7 +57,11 @@ impl<S: Service> Session<S> {
                 Ok(self.answer(body, out, result))
             }
             SessionCommand::Broken(error) => Err(error),
-            SessionCommand::Unsupported => Err(SessionError::unsupported("unsupported command")),
+            SessionCommand::Unsupported => {
+                // Only statements, plans and savepoints leave an error for `reset_error`.
+                body.expect_blocks.note(true);
+                Ok(self.answer(body, out, Err(SessionError::unsupported("unsupported command"))))
+            }
             SessionCommand::Close => {
                 // Locks of the session are free, and another may be opened, before its client learns
                 // of the end.
