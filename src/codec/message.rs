@@ -123,7 +123,7 @@ use prost::Message;
 pub use scalar::{AnyValue, ScalarError, ScalarValue};
 pub use source::Source;
 
-use crate::codec::check::{Schema, check};
+use crate::codec::check::{Field, Kind, Schema, check};
 use crate::codec::error::{EncodeError, MessageError};
 use crate::codec::frame::{Dialect, Header};
 use crate::codec::limits::Limits;
@@ -361,11 +361,20 @@ impl ClientMessage {
     }
 }
 
-/// Upper bound of the memory that a plan keeps beyond [`AnyPlan`](proto::plan::AnyPlan) itself, like
-/// [`ClientMessage::memory_bytes`]. `u64::MAX` if it exceeds the default limits.
+/// Upper bound of the memory that the plan in the body of an [`ExecPlan`](proto::plan::ExecPlan)
+/// keeps beyond [`AnyPlan`](proto::plan::AnyPlan) itself. The other fields do not count.
+///
+/// # Errors
+///
+/// Those of [`ClientMessage::decode`].
 #[cfg(feature = "server")]
-pub(crate) fn plan_memory_bytes(plan: &proto::plan::AnyPlan) -> u64 {
-    check(&plan.encode_to_vec(), &schema::PLAN_ANY_PLAN, &Limits::default()).unwrap_or(u64::MAX)
+pub(crate) fn plan_memory_bytes(body: &[u8], limits: &Limits) -> Result<u64, MessageError> {
+    static PLAN_ALONE: Schema = Schema::of::<proto::plan::ExecPlan>(
+        "plan.ExecPlan",
+        0,
+        &[Field::GAP, Field::one(Kind::Message(&schema::PLAN_ANY_PLAN))],
+    );
+    check(body, &PLAN_ALONE, limits)
 }
 
 impl ServerMessage {

@@ -16,7 +16,7 @@ use lru::LruCache;
 use crate::sync::shim::{Mutex, lock};
 
 /// Longest digest that is kept. Clients send 16 bytes.
-const MOST_DIGEST_BYTES: usize = 64;
+pub(super) const MOST_DIGEST_BYTES: usize = 64;
 
 /// Cache of texts (`[u8]`) or of plans.
 pub(super) struct Cache<T: ?Sized> {

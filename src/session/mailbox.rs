@@ -41,7 +41,8 @@ pub(super) struct Queued {
 pub(super) enum SessionCommand {
     Open,
     Sql(Box<StmtExecute>),
-    Plan(Box<ExecPlan>),
+    /// Beside the request the memory that its plan takes in the cache, if it is to be kept.
+    Plan(Box<ExecPlan>, usize),
     Savepoint(AutoSp),
     ExpectOpen(expect::Open),
     ExpectClose,
@@ -60,7 +61,7 @@ impl Queued {
         arrived: Instant,
     ) -> Self {
         let message = match command {
-            SessionCommand::Plan(_) => size_of::<ExecPlan>(),
+            SessionCommand::Plan(..) => size_of::<ExecPlan>(),
             _ => size_of::<StmtExecute>(),
         };
         let bytes = memory_bytes + size_of::<Self>() + message;
@@ -72,7 +73,7 @@ impl Queued {
     pub(super) const fn is_request(&self) -> bool {
         matches!(
             self.command,
-            SessionCommand::Sql(_) | SessionCommand::Plan(_) | SessionCommand::Savepoint(_)
+            SessionCommand::Sql(_) | SessionCommand::Plan(..) | SessionCommand::Savepoint(_)
         )
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::accounts::Place;
+use super::cache::MOST_DIGEST_BYTES;
 use super::conn_shared::Answers;
 use super::error::{CancelReason, SessionError, put_error};
 use super::glitches::Glitches;
@@ -18,7 +19,7 @@ use super::timestamps::{MOST_WAITING, TimestampQueue, TimestampRequest};
 use crate::codec::error::{MessageError, PACKET_TOO_LARGE_STATE, Scope, code};
 use crate::codec::frame::{Frame, HeaderError};
 use crate::codec::limits::Limits;
-use crate::codec::message::{ClientKind, ClientMessage, ServerMessage};
+use crate::codec::message::{ClientKind, ClientMessage, ServerMessage, Source, plan_memory_bytes};
 use crate::codec::proto::connection::{Capabilities, Capability};
 use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::value::Scalar;
@@ -190,10 +191,10 @@ impl<S: Service> Reader<S> {
         let bytes = frame.bytes().len();
         // Lists take far more memory than bytes on the wire. The frame was decoded, so this
         // succeeds.
-        let memory = || {
-            ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
-                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        let size = |bytes: Result<u64, MessageError>| {
+            bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
         };
+        let memory = || size(ClientMessage::memory_bytes(frame.kind(), frame.body(), limits));
         match message {
             ClientMessage::ExecSql(sql) => {
                 let has_lists = !sql.args.is_empty() || !sql.session_variables.is_empty();
@@ -201,7 +202,13 @@ impl<S: Service> Reader<S> {
                 self.queue(session, SessionCommand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                self.queue(session, SessionCommand::Plan(plan), memory(), false);
+                let plan_bytes = match plan.source() {
+                    Source::Store(_, digest) if digest.len() <= MOST_DIGEST_BYTES => {
+                        size(plan_memory_bytes(frame.body(), limits))
+                    }
+                    _ => 0,
+                };
+                self.queue(session, SessionCommand::Plan(plan, plan_bytes), memory(), false);
             }
             ClientMessage::AutoSavepoint(savepoint) => {
                 self.queue(session, SessionCommand::Savepoint(savepoint), bytes, false);
@@ -556,4 +563,52 @@ impl<S: Service> Reader<S> {
 fn capabilities() -> ServerMessage {
     let capability = Capability { name: b"polarx_rpc".to_vec(), value: Scalar::unsigned(1).into() };
     ServerMessage::Capabilities(Capabilities { capabilities: vec![capability] })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prost::Message;
+
+    use super::*;
+    use crate::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
+    use crate::sys::sched::ThreadUsage;
+
+    fn body(filters: usize, keys: usize, parameters: usize) -> Vec<u8> {
+        let key = || GetExpr::new([(Scalar::string("id", None), Scalar::placeholder(0))]);
+        let table = TableInfo::new(Scalar::string("t", None), None);
+        let plan = AnyPlan::get(table, None, (0..keys).map(|_| key()));
+        let plan = (0..filters).fold(plan, |plan, _| plan.filter(Expr::reference(0)));
+        let parameters = vec![Scalar::unsigned(7); parameters];
+        ExecPlan { plan: Some(plan), parameters, ..ExecPlan::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn the_memory_of_a_plan_is_counted_without_its_parameters() {
+        let limits = Limits::default();
+        let memory = |body: &[u8]| plan_memory_bytes(body, &limits).expect("within the limits");
+        let alone = memory(&body(2, 10, 0));
+        let kind = ClientKind::ExecPlan.number();
+        assert_eq!(ClientMessage::memory_bytes(kind, &body(2, 10, 0), &limits), Ok(alone));
+        assert_eq!(memory(&body(2, 10, 100)), alone);
+        assert!(memory(&body(2, 20, 0)) > alone);
+    }
+
+    /// Encoding a plan to measure it takes the square of its depth.
+    #[test]
+    fn a_deep_plan_is_measured_as_fast_as_a_flat_one_of_its_size() {
+        let cost = |filters| -> Duration {
+            let (body, limits) = (body(filters, 2_000, 0), Limits::default());
+            let used = || ThreadUsage::now().expect("usage of this thread").cpu_time;
+            let measure = |_| {
+                let before = used();
+                plan_memory_bytes(&body, &limits).expect("within the limits");
+                used() - before
+            };
+            (0..10).map(measure).min().expect("ten runs")
+        };
+        let (deep, flat) = (cost(45), cost(2));
+        assert!(deep < 3 * flat, "{deep:?}, flat {flat:?}");
+    }
 }

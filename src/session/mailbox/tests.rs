@@ -21,7 +21,7 @@ fn begin(mailbox: &mut Mailbox<()>) -> Option<CancelReason> {
 #[test]
 fn a_queued_message_counts_with_its_own_size() {
     let commands = [
-        (SessionCommand::Plan(Box::default()), size_of::<ExecPlan>()),
+        (SessionCommand::Plan(Box::default(), 0), size_of::<ExecPlan>()),
         (SessionCommand::Sql(Box::default()), size_of::<StmtExecute>()),
     ];
     for (command, size) in commands {

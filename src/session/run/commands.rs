@@ -9,7 +9,7 @@ use md5::{Digest, Md5};
 
 use super::{Body, Session, StepResult, Unfinished};
 use crate::codec::encoder::{Encoder, Metadata};
-use crate::codec::message::{Source, plan_memory_bytes};
+use crate::codec::message::Source;
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
 use crate::runtime::{Class, guard, in_span};
@@ -40,7 +40,7 @@ impl<S: Service> Session<S> {
         let result = match queued.command {
             SessionCommand::Open => Ok(self.open(body, out)),
             SessionCommand::Sql(message) => self.sql(body, out, &message),
-            SessionCommand::Plan(message) => self.plan(body, out, &message),
+            SessionCommand::Plan(message, plan_bytes) => self.plan(body, out, &message, plan_bytes),
             SessionCommand::Savepoint(message) => {
                 let request = Request::Savepoint(Savepoint::new(&message));
                 Ok(match self.skip(body, out, message.reset_error()) {
@@ -163,6 +163,7 @@ impl<S: Service> Session<S> {
         body: &mut Body<S::Session>,
         out: &Output,
         message: &ExecPlan,
+        plan_bytes: usize,
     ) -> Result<StepResult, SessionError> {
         let form = ReplyForm::of(
             message.compact_metadata,
@@ -179,7 +180,7 @@ impl<S: Service> Session<S> {
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
-                self.keep_plan(digest, plan, own_audit);
+                self.keep_plan(digest, plan, plan_bytes, own_audit);
                 (plan, own_audit)
             }
             Source::Cached(digest) => {
@@ -200,10 +201,9 @@ impl<S: Service> Session<S> {
     }
 
     /// Keeps a plan and its audit text. Their parameters belong to one request, so they do not count.
-    fn keep_plan(&self, digest: &[u8], plan: &AnyPlan, audit: &[u8]) {
+    fn keep_plan(&self, digest: &[u8], plan: &AnyPlan, plan_bytes: usize, audit: &[u8]) {
         let conn = &self.shared.conn;
-        let memory = usize::try_from(plan_memory_bytes(plan)).unwrap_or(usize::MAX);
-        let bytes = memory.saturating_add(size_of::<KeptPlan>()).saturating_add(audit.len());
+        let bytes = plan_bytes.saturating_add(size_of::<KeptPlan>()).saturating_add(audit.len());
         conn.server.plans.put(conn.group(), conn.account(), digest, bytes, || {
             Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() })
         });
