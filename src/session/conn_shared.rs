@@ -25,6 +25,9 @@ pub(super) struct ConnShared {
     pub(super) server: Arc<ServerShared>,
     /// Peer and use of its account. Set by the login, before the first session.
     login: OnceLock<(Peer, Arc<AccountUse>)>,
+    /// Set while the answer to a successful login is delayed. Only requests for capabilities are answered
+    /// before it.
+    login_delayed: AtomicBool,
     /// Cost of a statement in a session of its own.
     pub(super) statement_cost: Cost,
     /// Number of sessions that were opened and have not ended.
@@ -55,6 +58,7 @@ impl ConnShared {
             dialect,
             server,
             login: OnceLock::new(),
+            login_delayed: AtomicBool::new(false),
             statement_cost: Cost::unknown(),
             sessions: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
@@ -74,6 +78,23 @@ impl ConnShared {
 
     pub(super) fn is_logged_in(&self) -> bool {
         self.login.get().is_some()
+    }
+
+    /// Holds requests back until the answer to the login was sent.
+    pub(super) fn delay_login(&self) {
+        self.login_delayed.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the delayed answer to a login was sent.
+    pub(super) fn login_answered(&self) {
+        // Release: the reader that sees this sends behind the answer.
+        if self.login_delayed.swap(false, Ordering::Release) {
+            self.net.resume();
+        }
+    }
+
+    pub(super) fn is_login_delayed(&self) -> bool {
+        self.login_delayed.load(Ordering::Acquire)
     }
 
     fn login(&self) -> &(Peer, Arc<AccountUse>) {

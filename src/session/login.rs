@@ -116,7 +116,11 @@ impl PendingLogin {
                     Ok(place) => {
                         let auth_data = Some(Vec::new());
                         let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data });
-                        let delay = self.server_conn.conn.config().authenticate_ok_delay;
+                        let conn = &self.server_conn.conn;
+                        let delay = conn.config().authenticate_ok_delay;
+                        if !delay.is_zero() {
+                            conn.delay_login();
+                        }
                         self.send_later(answers, session, ok, delay, false);
                         Ok(Some(place))
                     }
@@ -203,6 +207,7 @@ impl PendingLogin {
             let mut answers = Answers::new(Arc::clone(&server_conn.conn));
             send(&mut answers, session, &message);
             answers.send();
+            server_conn.conn.login_answered();
             if last {
                 server_conn.conn.net.close(LOGIN_FAILED);
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::accounts::Place;
 use super::cache::MOST_DIGEST_BYTES;
@@ -39,7 +39,8 @@ pub struct Reader<S: Service> {
     glitches: Glitches,
     /// Size limit of an incomplete or unconsumed frame, as it was when the frame began.
     frame_limit: Option<u32>,
-    /// Set if the mailbox had no place for the last frame: end of the wait for one.
+    /// Set if the last frame must wait, for a place in the mailbox, the rate of the account or the answer
+    /// to the login: end of the wait.
     unconsumed_until: Option<Instant>,
     pub(super) answers: Answers,
     /// Present after the first request for a timestamp.
@@ -168,6 +169,11 @@ impl<S: Service> Reader<S> {
 
     fn route(&mut self, frame: &Frame<'_>, limits: &Limits) -> Result<(), Close> {
         let session = frame.session();
+        let asks_capabilities = frame.kind() == ClientKind::CapabilitiesGet.number();
+        if self.server_conn.conn.is_login_delayed() && !asks_capabilities {
+            self.unconsumed_until = Some(self.now + LONGEST_LOGIN_DELAY);
+            return Ok(());
+        }
         if self.server_conn.conn.is_draining() && self.refuses_in_drain(session, frame.kind())? {
             return Ok(());
         }
@@ -560,6 +566,9 @@ impl<S: Service> Reader<S> {
     }
 }
 
+/// Largest `authenticate_ok_delay`. The answer resumes the reader earlier.
+const LONGEST_LOGIN_DELAY: Duration = Duration::from_secs(1);
+
 fn capabilities() -> ServerMessage {
     let capability = Capability { name: b"polarx_rpc".to_vec(), value: Scalar::unsigned(1).into() };
     ServerMessage::Capabilities(Capabilities { capabilities: vec![capability] })
@@ -567,8 +576,6 @@ fn capabilities() -> ServerMessage {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use prost::Message;
 
     use super::*;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::Config;
-use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::message::{ClientMessage, ServerKind};
 use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, PASSWORD, config};
 use lab::xrpc::request::{login_continue, login_start, query};
@@ -441,6 +441,28 @@ fn answers_that_are_held_back_hold_no_thread() {
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     clients[0].execute(AUTO | 2, "one").one();
     clients[1].challenge().expect("it may try again");
+}
+
+#[test]
+fn requests_in_one_write_with_the_proof_are_answered_behind_the_delayed_answer() {
+    let server = Fixture::start(config().authenticate_ok_delay(Duration::from_millis(20)));
+    let mut client = server.stranger();
+    let challenge = client.challenge().expect("a challenge");
+    let messages = [
+        (0, login_continue(Client::proof("root", PASSWORD, &challenge))),
+        (0, ClientMessage::CapabilitiesGet),
+        (2, ClientMessage::SessionNew),
+        (2, ClientMessage::ExecSql(query("one"))),
+    ];
+    for (session, message) in &messages {
+        client.queue(*session, message);
+    }
+    client.flush();
+    let kinds = [(); 4].map(|()| client.raw_frame().expect("a frame").kind);
+    let [capabilities, login, opened, columns] = kinds.map(ServerKind::from_number);
+    assert_eq!(capabilities, Some(ServerKind::Capabilities));
+    assert_eq!(login, Some(ServerKind::AuthenticateOk));
+    assert_eq!((opened, columns), (Some(ServerKind::Ok), Some(ServerKind::ColumnMetaData)));
 }
 
 #[test]
