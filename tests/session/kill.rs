@@ -167,6 +167,10 @@ fn an_interrupted_request_ends_and_its_session_goes_on() {
         client.offer(2, 10);
         client.execute(2, "one").one();
         assert_eq!(client.strays(), []);
+        for absent in [9, AUTO | 9] {
+            let kill = client.kill_connection(absent);
+            assert_eq!(client.reply_to(kill).failure(), not_found());
+        }
     }
 }
 
