@@ -630,7 +630,7 @@ impl<C, W> Stack<C, W> {
                 let pause = shortened(pause, 2, self.random.f64()).max(LEAST_PAUSE);
                 self.trouble.failures = self.trouble.failures.saturating_add(1);
                 self.trouble.failed_at = Some(now);
-                self.trouble.retry_at = now.checked_add(pause);
+                self.trouble.retry_at = Some(clock::later(now, pause));
             }
         }
         self.serve(now, fx);

@@ -220,13 +220,15 @@ fn a_host_that_loses_a_timer_is_asked_for_the_next_one() {
 
 #[test]
 fn a_host_that_drops_a_connect_is_not_asked_again_inside_that_call() {
-    let limits = limits(1).backoff(Duration::ZERO, Duration::ZERO);
-    let (pool, _) = build(limits, |builder| builder.maintained_by(Dropping));
-    let (answer, answers) = mpsc::channel();
-    pool.backend(&"SPT0").unwrap().get_then(late(), move |got| drop(answer.send(got)));
-    assert_eq!(pool.status()[0].totals.connect_failures, 1);
-    drop(pool);
-    assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
+    for pause in [Duration::ZERO, Duration::MAX] {
+        let limits = limits(1).backoff(pause, pause);
+        let (pool, _) = build(limits, |builder| builder.maintained_by(Dropping));
+        let (answer, answers) = mpsc::channel();
+        pool.backend(&"SPT0").unwrap().get_then(late(), move |got| drop(answer.send(got)));
+        assert_eq!(pool.status()[0].totals.connect_failures, 1);
+        drop(pool);
+        assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
+    }
 }
 
 #[test]

@@ -94,6 +94,14 @@ fn a_pause_between_connects_doubles_and_one_tries_after_it() {
 }
 
 #[test]
+fn a_pause_beyond_the_range_of_the_clock_is_a_pause() {
+    let mut bench = Bench::new(Limits::default().backoff(Duration::MAX, Duration::MAX));
+    let ticket = bench.connect();
+    bench.fail(ticket);
+    bench.assert_waits();
+}
+
+#[test]
 fn the_end_of_all_work_is_told_to_callers_that_wait_for_it() {
     let mut bench = Bench::new(Limits::default());
     let told = [false, true].map(|awaited| {
