@@ -114,7 +114,7 @@ impl Link {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
                 link.attach(&conn);
-                link.act(|_, _| ());
+                link.act(State::handle_looked_up);
             }
             Err(error) => {
                 let error = Error::not_sent(ErrorKind::Connect(error.to_string().into()));
@@ -470,7 +470,10 @@ mod tests {
         }
     }
 
-    /// Addresses of one name.
+    /// Time of the lookup of a name. It is longer than the time to connect.
+    const LOOKUP: Duration = Duration::from_secs(5);
+
+    /// Addresses of one name. Its lookup advances the simulated time.
     struct Name([SocketAddr; 2]);
 
     impl ToAddress for Name {
@@ -479,6 +482,7 @@ mod tests {
         }
 
         fn to_addresses(&self) -> io::Result<Vec<Address>> {
+            clock::simulate(Some(clock::now() + LOOKUP));
             Ok(self.0.map(Address::Tcp).to_vec())
         }
     }
@@ -513,9 +517,11 @@ mod tests {
         server.set_nonblocking(true).expect("a socket");
         let (_fleet, link) = connect(&runtime, [&silent, &server]);
         assert!(server.accept().is_err(), "the first address is tried");
-        clock::simulate(Some(now + SECOND + SHORTEST_LOOK));
-        runtime.fire_due();
-        run(&runtime);
+        for passed in [SHORTEST_LOOK, SECOND + SHORTEST_LOOK] {
+            clock::simulate(Some(now + LOOKUP + passed));
+            runtime.fire_due();
+            run(&runtime);
+        }
         assert!(server.accept().is_ok(), "the second address is tried");
         assert!(link.lost().is_none());
         clock::simulate(None);
@@ -532,7 +538,7 @@ mod tests {
         lock(&link.inner).timer = None;
         for passed in [SECOND + SHORTEST_LOOK, 2 * SECOND + SHORTEST_LOOK] {
             assert!(link.lost().is_none());
-            clock::simulate(Some(now + passed));
+            clock::simulate(Some(now + LOOKUP + passed));
             runtime.fire_due();
             run(&runtime);
         }
