@@ -359,7 +359,7 @@ impl<M: Manage> Inner<M> {
                 if let Some(grant) = seat.wait(deadline) {
                     return grant;
                 }
-                match self.with(|stack| stack.leave(clock::now(), id)) {
+                match self.apply(|stack, fx| stack.leave(clock::now(), id, fx)) {
                     Some(late) => Grant::Refused(late),
                     // Another thread has taken the waiter off the queue, and is about to fill the seat.
                     None => mutant!(

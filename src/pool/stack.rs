@@ -74,6 +74,8 @@ pub(super) struct Stack<C, W> {
     armed: Vec<Instant>,
     /// Last time at which a caller asked for a connection or gave one back.
     last_used: Instant,
+    /// Last time at which the backend was reported as unused.
+    reported_unused: Option<Instant>,
     /// Callers of `pause` and `close` that wait until no connection is in use.
     awaiting_quiet: usize,
     totals: Totals,
@@ -259,6 +261,7 @@ impl<C, W> Stack<C, W> {
             trouble: Trouble::default(),
             armed: Vec::new(),
             last_used: now,
+            reported_unused: None,
             awaiting_quiet: 0,
             totals: Totals::default(),
             random: fastrand::Rng::with_seed(random),
@@ -357,8 +360,14 @@ impl<C, W> Stack<C, W> {
     }
 
     /// Removes a waiter whose deadline has passed. `None`: it was served, and its grant will arrive.
-    pub(super) fn leave(&mut self, now: Instant, id: WaiterId) -> Option<GetError> {
+    pub(super) fn leave(
+        &mut self,
+        now: Instant,
+        id: WaiterId,
+        fx: &mut Effects<C, W>,
+    ) -> Option<GetError> {
         let waiter = self.waiters.remove(id)?;
+        self.look_for_disuse(now, fx);
         Some(self.time_out(now, &waiter.ask))
     }
 
@@ -409,6 +418,7 @@ impl<C, W> Stack<C, W> {
             }
         }
         self.look_for_quiet(fx);
+        self.look_for_disuse(now, fx);
         why.is_none()
     }
 
@@ -433,6 +443,7 @@ impl<C, W> Stack<C, W> {
         self.slots.remove(ticket.slot);
         mutant!(self.serve(now, fx), DeathServesNobody => {});
         self.look_for_quiet(fx);
+        self.look_for_disuse(now, fx);
     }
 
     /// Gives an uncounted connection of the current version to the first waiter, or keeps it idle.
@@ -454,10 +465,7 @@ impl<C, W> Stack<C, W> {
         let until = slot.idle_until().into_iter().chain(slot.expires).min();
         self.idle.push_back(ticket);
         // Connections that were idle before end earlier, but for their random part and their age.
-        let earlier = |armed| armed <= now || until.is_some_and(|until| until < armed);
-        if self.armed.last().is_none_or(|&armed| earlier(armed)) {
-            self.rearm(now, fx);
-        }
+        self.rearm_for(now, until, fx);
     }
 
     /// Closes an uncounted connection.
@@ -605,6 +613,7 @@ impl<C, W> Stack<C, W> {
             }
         };
         self.serve(now, fx);
+        self.look_for_disuse(now, fx);
         kept
     }
 
@@ -634,6 +643,7 @@ impl<C, W> Stack<C, W> {
             }
         }
         self.serve(now, fx);
+        self.look_for_disuse(now, fx);
     }
 
     /// Ends a connect that was not begun. The next waiter may connect.
@@ -646,6 +656,7 @@ impl<C, W> Stack<C, W> {
         self.end_connect(ticket);
         self.slots.remove(ticket.slot);
         self.serve(now, fx);
+        self.look_for_disuse(now, fx);
     }
 
     /// Returns true if the host made the connect.

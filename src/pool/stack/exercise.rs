@@ -106,7 +106,7 @@ impl World {
             5 => self.discard(n, &mut fx),
             6 | 7 => self.end_connect(n, false, &mut fx),
             8 => self.end_connect(n, true, &mut fx),
-            9 => self.leave(n),
+            9 => self.leave(n, &mut fx),
             10 | 11 => self.pass(n),
             12 => self.set_state(n, &mut fx),
             13 if n.is_multiple_of(4) => self.fail_over(n, &mut fx),
@@ -221,14 +221,14 @@ impl World {
     }
 
     /// A waiter with a thread leaves, possibly a waiter that has left before.
-    fn leave(&mut self, n: usize) {
+    fn leave(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
         if self.waiting.is_empty() {
             return;
         }
         let Waiting { caller, id, .. } = self.waiting.remove(n % self.waiting.len());
         let id = id.expect("it waits");
-        assert!(self.stack.leave(self.now, id).is_some());
-        assert!(self.stack.leave(self.now, id).is_none());
+        assert!(self.stack.leave(self.now, id, fx).is_some());
+        assert!(self.stack.leave(self.now, id, fx).is_none());
         self.answered.insert(caller);
     }
 
@@ -354,6 +354,10 @@ impl World {
         let timer =
             self.timers.first().is_some_and(|at| expiry.is_some_and(|expiry| *at <= expiry));
         assert!(expiry.is_none() || timer, "a timer for each deadline without a thread");
+        let is_used = used + connecting + self.waiting.len() > 0 || self.callers == 0;
+        let may_vanish = self.state == BackendState::Open && self.version == Version::default();
+        let forgotten = may_vanish && !is_used && self.timers.is_empty();
+        assert!(!forgotten, "a timer for the end of an unused backend");
         assert_eq!(self.stack.is_quiet(), self.used.is_empty());
         if self.state != BackendState::Open {
             assert!(self.idle.is_empty());

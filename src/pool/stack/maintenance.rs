@@ -13,6 +13,10 @@ use crate::sync::mutant::mutant;
 /// stack adds one timer in this time at most.
 const LEAST_DELAY: Duration = Duration::from_millis(1);
 
+/// Shortest time between two reports that a backend is unused. A caller that keeps a `Backend` also
+/// keeps the backend.
+const LEAST_REPORT_DELAY: Duration = Duration::from_secs(1);
+
 /// Work that is due at certain times.
 impl<C, W> Stack<C, W> {
     /// Does what has become due: expires waiters without a thread, closes idle connections, ends a pause
@@ -24,7 +28,10 @@ impl<C, W> Stack<C, W> {
         }
         self.reap(now, fx);
         self.serve(now, fx);
-        fx.unused = self.is_unused(now);
+        if self.is_unused(now) {
+            fx.unused = true;
+            self.reported_unused = Some(now);
+        }
         self.rearm(now, fx);
     }
 
@@ -52,19 +59,42 @@ impl<C, W> Stack<C, W> {
     /// Returns true if no caller has used the backend for long, and it has no settings that would be
     /// lost with it.
     pub(in crate::pool) fn is_unused(&self, now: Instant) -> bool {
+        self.unused_from().is_some_and(|from| from <= now)
+    }
+
+    /// Time from which the backend is unused, if no caller uses it until then.
+    fn unused_from(&self) -> Option<Instant> {
         // A backend of the first version has no connections of old ones.
-        self.may_vanish()
+        let may_vanish = self.state == BackendState::Open
+            && self.version == Version::default()
+            && !self.own_limits
             && self.counts == Counts::default()
-            && self.waiters.is_empty()
-            && self.unused_at().is_some_and(|at| at <= now)
+            && self.waiters.is_empty();
+        self.last_used.checked_add(self.limits.unused_after).filter(|_| may_vanish)
     }
 
-    fn may_vanish(&self) -> bool {
-        self.state == BackendState::Open && self.version == Version::default() && !self.own_limits
-    }
-
+    /// Time of the next report that the backend is unused.
     fn unused_at(&self) -> Option<Instant> {
-        self.last_used.checked_add(self.limits.unused_after)
+        let from = self.unused_from()?;
+        let reported = self.reported_unused.filter(|reported| *reported > self.last_used);
+        let pause = self.limits.unused_after.max(LEAST_REPORT_DELAY);
+        reported.map_or(Some(from), |reported| reported.checked_add(pause))
+    }
+
+    /// Asks the host for the next call if no caller uses the backend from now on. While it is in use
+    /// there is no timer for that.
+    pub(super) fn look_for_disuse(&mut self, now: Instant, fx: &mut Effects<C, W>) {
+        if let Some(at) = self.unused_at() {
+            self.rearm_for(now, Some(at), fx);
+        }
+    }
+
+    /// Does [`rearm`](Self::rearm) if no timer comes before `at`.
+    pub(super) fn rearm_for(&mut self, now: Instant, at: Option<Instant>, fx: &mut Effects<C, W>) {
+        let earlier = |armed| armed <= now || at.is_some_and(|at| at < armed);
+        if self.armed.last().is_none_or(|&armed| earlier(armed)) {
+            self.rearm(now, fx);
+        }
     }
 
     /// Asks the host for the next call of [`due`](Self::due), if no timer comes early enough.
@@ -95,12 +125,7 @@ impl<C, W> Stack<C, W> {
         let coldest = self.idle.front().filter(|_| self.idle.len() > self.limits.min_idle);
         let idle = coldest.and_then(|ticket| slot(ticket).idle_until());
         let old = self.idle.iter().filter_map(|ticket| slot(ticket).expires).min();
-        // If the backend is in use at that time, the next look comes after as long again.
-        let unused = self.unused_at().filter(|_| self.may_vanish()).map(|at| {
-            let again = now.checked_add(self.limits.unused_after).unwrap_or(at);
-            if at > now { at } else { again }
-        });
-        [self.waiters.next_expiry(), retry, idle, old, unused].into_iter().flatten().min()
+        [self.waiters.next_expiry(), retry, idle, old, self.unused_at()].into_iter().flatten().min()
     }
 }
 

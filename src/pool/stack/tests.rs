@@ -53,7 +53,7 @@ impl Bench {
     /// Asserts that no connect may begin.
     fn assert_waits(&mut self) {
         let id = self.wait(0, true, None);
-        self.stack.leave(self.now, id).expect("it waits");
+        self.stack.leave(self.now, id, &mut self.fx).expect("it waits");
     }
 
     fn fail(&mut self, ticket: Ticket) {
@@ -118,12 +118,99 @@ fn the_end_of_all_work_is_told_to_callers_that_wait_for_it() {
 
 /// To find the next time costs a look at all idle connections.
 #[test]
-fn without_a_pause_the_end_of_a_connection_asks_the_host_for_nothing() {
+fn without_a_pause_the_end_of_a_connection_beside_another_asks_the_host_for_nothing() {
     let mut bench = Bench::new(Limits::default());
-    let ticket = bench.connect();
-    bench.stack.connected(bench.now, ticket, 7, &mut bench.fx);
-    bench.stack.discard(bench.now, ticket, &mut bench.fx);
+    let tickets = [bench.connect(), bench.connect()];
+    for ticket in tickets {
+        bench.stack.connected(bench.now, ticket, 7, &mut bench.fx);
+    }
+    bench.stack.discard(bench.now, tickets[0], &mut bench.fx);
     assert_eq!(bench.fx.arm, None);
+}
+
+/// A stack with a connection in use that may be unused for this time, and its ticket.
+fn in_use(unused_after: Duration) -> (Bench, Ticket) {
+    let mut bench = Bench::new(Limits::default().unused_after(unused_after));
+    let ticket = bench.connect();
+    bench.stack.connected(bench.now, ticket, 7, &mut bench.fx).expect("kept");
+    (bench, ticket)
+}
+
+/// Runs each timer at its time, for this time. Returns the number of timers, and stops at the first
+/// report that the backend is unused if `to_report`.
+fn run_timers(bench: &mut Bench, time: Duration, to_report: bool) -> usize {
+    let (end, mut timers) = (bench.now + time, 0);
+    while let Some(at) = bench.fx.arm.take().filter(|at| *at <= end) {
+        timers += 1;
+        bench.now = at;
+        bench.stack.disarm(at);
+        bench.pass(Duration::ZERO);
+        if to_report && bench.fx.unused {
+            break;
+        }
+    }
+    timers
+}
+
+#[test]
+fn a_backend_in_use_needs_no_timer_and_is_reported_unused_soon_after() {
+    type End = fn(&mut Bench, Ticket);
+    let returned: End = |bench, ticket| {
+        bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+    };
+    let discarded: End = |bench, ticket| bench.stack.discard(bench.now, ticket, &mut bench.fx);
+    let closed: End = |bench, ticket| {
+        bench.now += Limits::default().max_age;
+        bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+    };
+    for end in [returned, discarded, closed] {
+        let (mut bench, ticket) = in_use(Duration::ZERO);
+        bench.stack.due(bench.now, &mut bench.fx);
+        for _ in 0..1000 {
+            bench.pass(Duration::from_millis(1));
+            assert_eq!(bench.fx.arm, None);
+        }
+        end(&mut bench, ticket);
+        assert!(!bench.fx.unused);
+        run_timers(&mut bench, Duration::from_millis(5), true);
+        assert!(bench.fx.unused);
+    }
+}
+
+#[test]
+fn a_connect_or_a_wait_that_came_to_nothing_lets_a_backend_be_unused() {
+    type Use = fn(&mut Bench);
+    let failed: Use = |bench| {
+        let ticket = bench.connect();
+        bench.fail(ticket);
+    };
+    let abandoned: Use = |bench| {
+        let ticket = bench.connect();
+        bench.stack.connect_abandoned(bench.now, ticket, &mut bench.fx);
+    };
+    let left: Use = |bench| {
+        let ticket = bench.connect();
+        bench.fail(ticket);
+        let id = bench.wait(0, true, None);
+        bench.fx.arm = None;
+        bench.pass(Duration::from_millis(1));
+        bench.stack.leave(bench.now, id, &mut bench.fx);
+    };
+    for used in [failed, abandoned, left] {
+        let mut bench = Bench::new(Limits::default().unused_after(Duration::ZERO));
+        used(&mut bench);
+        run_timers(&mut bench, Duration::from_millis(5), true);
+        assert!(bench.fx.unused);
+    }
+}
+
+/// A caller may keep the `Backend`, and with it the backend.
+#[test]
+fn a_backend_that_stays_although_it_is_unused_is_looked_at_once_a_second() {
+    let (mut bench, ticket) = in_use(Duration::from_millis(1));
+    bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+    let timers = run_timers(&mut bench, Duration::from_secs(10), false);
+    assert!((10..=12).contains(&timers), "{timers}");
 }
 
 #[test]
@@ -261,8 +348,8 @@ fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let deadlines: Vec<_> = (0..20_000).map(|n| at(5 + n % 7)).collect();
     let ids: Vec<_> = (0_u32..).zip(deadlines).map(|(n, at)| bench.wait(n, false, at)).collect();
     for id in ids.iter().rev().step_by(2) {
-        assert!(bench.stack.leave(bench.now, *id).is_some());
-        assert!(bench.stack.leave(bench.now, *id).is_none());
+        assert!(bench.stack.leave(bench.now, *id, &mut bench.fx).is_some());
+        assert!(bench.stack.leave(bench.now, *id, &mut bench.fx).is_none());
     }
     assert_eq!(bench.stack.waiters.expiries.len(), 10_000);
     bench.pass(Duration::from_secs(4));
