@@ -17,6 +17,7 @@ use super::options::Options;
 use super::session::Session;
 use super::status::Status;
 use super::waiting::{Callback, Caller, Outcome, Receiver, Waiting};
+use crate::net::ToAddress;
 use crate::runtime::{Class, Handle, Timer, after, is_late};
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -25,6 +26,9 @@ use crate::sys::clock;
 pub(super) struct Fleet {
     pub(super) handle: Handle,
     pub(super) options: Arc<Options>,
+    /// Address of the server, in the options also.
+    pub(super) address: Box<dyn ToAddress + Send + Sync>,
+    /// Callbacks of callers, and connections to make.
     calls: Arc<Calls>,
     inner: Mutex<Inner>,
 }
@@ -47,6 +51,17 @@ struct Armed {
     done: Arc<AtomicBool>,
 }
 
+/// Thread that takes the actions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ThisThread {
+    /// It waits for a session, so it may wait for a lookup too.
+    Waits,
+    /// It may run the callback of the caller with this ticket.
+    Calls(u64),
+    /// It may be reading a connection, whose answers must not wait for a lookup.
+    Reads,
+}
+
 type Served = (Caller, Outcome);
 
 /// Actions to take after the lock was released.
@@ -61,20 +76,31 @@ struct Todo {
 
 impl Fleet {
     pub(super) fn new(handle: Handle, options: Options) -> Arc<Self> {
+        let address = Box::new(options.address.clone());
+        Self::with_address(handle, options, address)
+    }
+
+    /// Like [`new`](Self::new), with an address in place of that of the options.
+    pub(super) fn with_address(
+        handle: Handle,
+        options: Options,
+        address: Box<dyn ToAddress + Send + Sync>,
+    ) -> Arc<Self> {
         let (options, calls) = (Arc::new(options), Calls::new());
-        Arc::new(Self { handle, options, calls, inner: Mutex::default() })
+        Arc::new(Self { handle, options, address, calls, inner: Mutex::default() })
     }
 
     /// Gives `receiver` a session as soon as there is one, if possible before this call returns.
     /// Returns the ticket of the caller.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
         let now = clock::now();
+        let waits = matches!(receiver, Receiver::Thread(_));
         let mut inner = lock(&self.inner);
         let ticket = inner.waiting.add(now, deadline, receiver);
         let mut todo = Todo::default();
         self.settle(&mut inner, &mut todo, now);
         drop(inner);
-        self.follow(todo, Some(ticket));
+        self.follow(todo, if waits { ThisThread::Waits } else { ThisThread::Calls(ticket) });
         ticket
     }
 
@@ -157,7 +183,7 @@ impl Fleet {
         let result = code(&mut inner, &mut todo, now);
         self.settle(&mut inner, &mut todo, now);
         drop(inner);
-        self.follow(todo, None);
+        self.follow(todo, ThisThread::Reads);
         result
     }
 
@@ -210,36 +236,54 @@ impl Fleet {
         drop(armed);
     }
 
-    /// Takes the actions, without the lock. The callback of the caller `here` may run on this
-    /// thread. It runs last, because it is foreign code.
-    fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
-        let own = self.give(todo.served, here);
+    /// Takes the actions, without the lock. A callback that may run on this thread runs last, because
+    /// it is foreign code.
+    fn follow(self: &Arc<Self>, todo: Todo, this: ThisThread) {
+        let own = self.give(todo.served, this);
         // To connect may take long, because it looks up a name. Other callers keep their deadlines.
         if let Some(due) = todo.due {
             self.arm(due);
         }
-        for number in todo.connect {
-            let link = Link::connect(self, &self.handle, &self.options, number);
-            if link.lost().is_some() {
-                self.link_lost(&link);
-            } else if !lock(&self.inner).links.begun(&link) {
-                link.end(&Error::unknown(ErrorKind::Closed));
+        if this == ThisThread::Waits {
+            todo.connect.into_iter().for_each(|number| self.connect(number));
+        } else if !todo.connect.is_empty() {
+            for number in todo.connect {
+                let fleet = Arc::downgrade(self);
+                let connect = move || {
+                    if let Some(fleet) = fleet.upgrade() {
+                        fleet.connect(number);
+                    }
+                };
+                self.calls.add(Box::new(connect));
             }
+            self.calls.hand_out(self.handle.group_here());
         }
         if let Some((code, result)) = own {
             code(result);
         }
     }
 
-    /// Gives callers their results. Returns the callback of the caller `here`, which was not run.
-    fn give(&self, served: Vec<Served>, here: Option<u64>) -> Option<(Callback, Outcome)> {
+    /// Makes a connection. Waits for the lookup of the server's name.
+    fn connect(self: &Arc<Self>, number: u64) {
+        let link = Link::connect(self, number);
+        if link.lost().is_some() {
+            self.link_lost(&link);
+        } else if !lock(&self.inner).links.begun(&link) {
+            link.end(&Error::unknown(ErrorKind::Closed));
+        }
+    }
+
+    /// Gives callers their results. Returns the callback that may run on this thread, which was not run.
+    fn give(&self, served: Vec<Served>, this: ThisThread) -> Option<(Callback, Outcome)> {
         let mut own = None;
         let mut calls = false;
         for (caller, result) in served {
             match caller.receiver {
                 // The thread waits until it gets a result, so the send succeeds.
                 Receiver::Thread(sender) => drop(sender.send(result)),
-                Receiver::Call(code) if here == Some(caller.ticket) => own = Some((code, result)),
+                Receiver::Call(code) if this == ThisThread::Calls(caller.ticket) => {
+                    own = Some((code, result));
+                }
                 Receiver::Call(code) => {
                     self.calls.add(Box::new(move || code(result)));
                     calls = true;
@@ -303,7 +347,7 @@ impl Drop for Fleet {
         todo.fail_all(&mut inner.waiting, &Error::not_sent(ErrorKind::Closed));
         drop(inner);
         links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
-        self.give(todo.served, None);
+        self.give(todo.served, ThisThread::Reads);
     }
 }
 
@@ -315,15 +359,24 @@ impl fmt::Debug for Fleet {
 
 #[cfg(all(test, feature = "internal"))]
 mod tests {
-    use std::io::Read;
+    use std::io::{self, Read, Write};
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
 
     use super::*;
     use crate::client::error::Stage;
+    use crate::client::pending::Outstanding;
+    use crate::client::request::Request;
+    use crate::codec::encoder::{Encoder, OutBuffer};
+    use crate::codec::frame::Dialect;
+    use crate::codec::message::ServerMessage;
+    use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
     use crate::config::Config;
-    use crate::runtime::Simulated;
+    use crate::net::Address;
+    use crate::runtime::{Runtime, Simulated};
+    use crate::sync::stall::{Wait, run_as};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -413,7 +466,7 @@ mod tests {
                 *lock(&seen) = Some(inner.timer.is_some());
             }
         });
-        open(&fleet, clock::now() + SECOND, &Arc::default());
+        fleet.open(clock::now() + SECOND, Receiver::Thread(mpsc::sync_channel(1).0));
         clock::at_each_look(|| ());
         assert_eq!(*lock(&begun_with_timer), Some(true));
     }
@@ -444,6 +497,7 @@ mod tests {
         let (give, given) = mpsc::channel();
         let call = move |result| give.send(result).expect("the test listens");
         fleet.open(Instant::now() + SECOND, Receiver::Call(Box::new(call)));
+        run(&runtime);
         assert!(given.try_recv().is_err(), "it waits for a connection");
         drop(fleet);
         run(&runtime);
@@ -474,6 +528,7 @@ mod tests {
             let (listener, address) = silent_server(name);
             let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
             fleet.open(Instant::now() + SECOND, Receiver::Call(Box::new(|_| ())));
+            run(&runtime);
             let (mut server, _) = listener.accept().expect("a connection");
             runtime.take_events();
             run(&runtime);
@@ -500,6 +555,7 @@ mod tests {
         fleet.open(clock::now() + SECOND, Receiver::Call(Box::new(|_| ())));
         clock::at_each_look(|| ());
         clock::simulate(None);
+        run(&runtime);
         let (server, _) = listener.accept().expect("a connection");
         assert_closed(&runtime, &server);
     }
@@ -515,5 +571,104 @@ mod tests {
         assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
         assert_eq!(fleet.status().failed, 1);
         assert_eq!(runtime.queued(), 0, "a thread needs no task");
+    }
+
+    /// Address of a server. Each lookup but the first waits until the test ends it.
+    struct SlowName {
+        address: Address,
+        lookups: Arc<AtomicUsize>,
+        begun: mpsc::Sender<()>,
+        end: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl ToAddress for SlowName {
+        fn to_address(&self) -> io::Result<Address> {
+            if self.lookups.fetch_add(1, Ordering::Relaxed) > 0 {
+                let _ = self.begun.send(());
+                let _ = run_as(Wait::Network, || lock(&self.end).recv());
+            }
+            Ok(self.address.clone())
+        }
+    }
+
+    /// Client of a server with a slow name, and what the test has of the server.
+    struct Slow {
+        fleet: Arc<Fleet>,
+        listener: UnixListener,
+        lookups: Arc<AtomicUsize>,
+        /// Gets a message when a lookup waits.
+        begins: mpsc::Receiver<()>,
+        /// Its drop ends the lookups.
+        end: mpsc::Sender<()>,
+    }
+
+    impl Slow {
+        fn new(name: &str, handle: &Handle) -> Self {
+            let (listener, address) = silent_server(name);
+            let address = address.to_address().expect("an address");
+            let ((begun, begins), (end, ended)) = (mpsc::channel(), mpsc::channel());
+            let lookups = Arc::<AtomicUsize>::default();
+            let end_of_lookup = Mutex::new(ended);
+            let name =
+                SlowName { address, lookups: Arc::clone(&lookups), begun, end: end_of_lookup };
+            let options = Options::new("", "root").max_connecting(1);
+            let fleet = Fleet::with_address(handle.clone(), options, Box::new(name));
+            Self { fleet, listener, lookups, begins, end }
+        }
+
+        /// Accepts a connection and its login.
+        fn accept(&self) -> UnixStream {
+            let (mut server, _) = self.listener.accept().expect("a connection");
+            let challenge = AuthenticateContinue { auth_data: vec![7; 20] };
+            let mut bytes = Vec::new();
+            for message in [
+                ServerMessage::AuthenticateContinue(challenge),
+                ServerMessage::AuthenticateOk(AuthenticateOk::default()),
+            ] {
+                message.encode(Dialect::Legacy, 0, &mut bytes).expect("it is short");
+            }
+            server.write_all(&bytes).expect("there is room");
+            server
+        }
+    }
+
+    #[test]
+    fn answers_arrive_while_the_name_of_a_further_connection_is_looked_up() {
+        let runtime = Runtime::builder().start().expect("threads");
+        let slow = Slow::new("slow", &runtime.handle());
+        let deadline = clock::now() + 10 * SECOND;
+        let (give, given) = mpsc::channel();
+        for _ in 0..2 {
+            let give = give.clone();
+            let call = move |session| give.send(session).expect("the test listens");
+            slow.fleet.open(deadline, Receiver::Call(Box::new(call)));
+        }
+        let mut server = slow.accept();
+        let sessions = [(); 2].map(|()| given.recv().expect("one call").expect("a session"));
+        slow.begins.recv_timeout(10 * SECOND).expect("the name is looked up again");
+        let link = slow.fleet.least_loaded().expect("it is ready");
+        let wire = Request::sql("select 1").into_wire(None);
+        let asked = link.act(|state, _| state.ask_once(wire, deadline)).expect("it lives");
+        let mut out = OutBuffer::default();
+        Encoder::new(&mut out, asked.0).execute_ok();
+        server.write_all(&out.to_vec()).expect("there is room");
+        let fleet = Arc::clone(&slow.fleet);
+        let result = Outstanding::new(link, asked, deadline, fleet).wait().result;
+        assert!(matches!(result, Some(Ok(()))), "{result:?}");
+        drop(slow.end);
+        drop(sessions);
+    }
+
+    #[test]
+    fn after_the_end_of_the_runtime_a_connection_fails_without_a_lookup() {
+        let runtime = Runtime::builder().start().expect("threads");
+        let slow = Slow::new("ended", &runtime.handle());
+        drop(runtime);
+        let (give, given) = mpsc::channel();
+        let call = move |session: Outcome| give.send(session.is_err()).expect("the test listens");
+        slow.fleet.open(clock::now() + SECOND, Receiver::Call(Box::new(call)));
+        assert_eq!(given.try_recv(), Ok(true));
+        assert_eq!(slow.fleet.status().failed, 1);
+        assert_eq!(slow.lookups.load(Ordering::Relaxed), 0);
     }
 }

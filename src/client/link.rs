@@ -17,10 +17,10 @@ use super::options::Options;
 use super::slot::Watcher;
 use super::state::State;
 use crate::net::{
-    Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Hold, Input, Protocol,
-    ToAddress,
+    Close, CloseReason, ConnectError, ConnectOptions, Connection, FullBacklog, HalfClose, Hold,
+    Input, Protocol,
 };
-use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
+use crate::runtime::{Class, Group, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
@@ -85,23 +85,9 @@ impl Link {
         })
     }
 
-    /// Begins to connect.
-    pub(super) fn connect(
-        fleet: &Arc<Fleet>,
-        handle: &Handle,
-        options: &Arc<Options>,
-        number: u64,
-    ) -> Arc<Self> {
-        Self::connect_to(options.address.as_str(), fleet, handle, options, number)
-    }
-
-    fn connect_to(
-        to: impl ToAddress,
-        fleet: &Arc<Fleet>,
-        handle: &Handle,
-        options: &Arc<Options>,
-        number: u64,
-    ) -> Arc<Self> {
+    /// Begins to connect. Waits for the lookup of the server's name.
+    pub(super) fn connect(fleet: &Arc<Fleet>, number: u64) -> Arc<Self> {
+        let Fleet { handle, options, address, .. } = &**fleet;
         let link = Self::new(Arc::downgrade(fleet), options, number, clock::now());
         // The client must read even with a large backlog. Otherwise both sides could wait for each
         // other to read.
@@ -110,7 +96,13 @@ impl Link {
         // Without a limit the first address could take all the time of the connection.
         let notify = notify.connect_timeout(options.connect_timeout);
         let wire = Wire(Arc::clone(&link));
-        match handle.connect_with(to, notify, wire) {
+        // A runtime that ends refuses the connection, and must not wait for a lookup.
+        let begun = if handle.usage().is_draining() {
+            Err(ConnectError::Draining)
+        } else {
+            handle.connect_with(&**address, notify, wire)
+        };
+        match begun {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
                 link.attach(&conn);
@@ -401,7 +393,7 @@ mod tests {
     use crate::codec::encoder::{Encoder, OutBuffer};
     use crate::codec::frame::Header;
     use crate::config::Config;
-    use crate::net::{Address, Served};
+    use crate::net::{Address, Served, ToAddress};
     use crate::runtime::Simulated;
     use crate::stats::Counter;
     use crate::sys::clock;
@@ -502,8 +494,8 @@ mod tests {
     fn connect(runtime: &Simulated, addresses: [&TcpListener; 2]) -> (Arc<Fleet>, Arc<Link>) {
         let name = Name(addresses.map(|listener| listener.local_addr().expect("an address")));
         let options = Options::new("", "root").connect_timeout(2 * SECOND);
-        let fleet = Fleet::new(runtime.handle().clone(), options);
-        let link = Link::connect_to(name, &fleet, runtime.handle(), &fleet.options, 1);
+        let fleet = Fleet::with_address(runtime.handle().clone(), options, Box::new(name));
+        let link = Link::connect(&fleet, 1);
         (fleet, link)
     }
 

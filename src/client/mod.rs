@@ -95,7 +95,9 @@ use crate::sys::clock;
 /// Client of one server.
 ///
 /// *Shape*: cheap to clone, usable from any thread. It makes connections on demand, and again after
-/// they end. They close when the client, its sessions and its answers were dropped.
+/// they end. They close when the client, its sessions and its answers were dropped. Each connection
+/// looks up the server's name. A thread that waits for a session does that itself. Otherwise a worker
+/// does, as an announced wait.
 #[derive(Clone, Debug)]
 pub struct Client {
     fleet: Arc<Fleet>,
