@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -35,6 +37,22 @@ impl Protocol for Tells {
 
     fn drained(&self, conn: &Connection) {
         let _ = self.drained.lock().expect("nobody panics").send(conn.pending_bytes());
+    }
+}
+
+/// Reports each input.
+struct Received(Sender<usize>);
+
+impl Protocol for Received {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        let _ = self.0.send(input.take_all().len());
+        Ok(())
     }
 }
 
@@ -234,4 +252,31 @@ fn what_a_cork_holds_back_is_sent_by_whoever_comes_for_it() {
     pair.read(10);
     drop(cork);
     assert!(Cork::held().is_none());
+}
+
+/// The event for such bytes may come before the connection counts as established.
+#[test]
+fn bytes_that_a_unix_server_sends_at_once_are_received() {
+    const CONNECTIONS: usize = 200;
+    let name = format!("sends-at-once-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let listener = UnixListener::bind_addr(&address).expect("a listener");
+    let server = thread::spawn(move || {
+        let mut before = None;
+        for _ in 0..CONNECTIONS {
+            let (mut peer, _) = listener.accept().expect("a connection");
+            peer.write_all(b"hello").expect("room");
+            // The end of the one before is an event too. It must not hide that its bytes are unread.
+            before = Some(peer);
+        }
+        before
+    });
+    let runtime = Runtime::builder().start().expect("a runtime");
+    let (give, received) = mpsc::channel();
+    for number in 0..CONNECTIONS {
+        let address = format!("unix:@{name}");
+        runtime.connect(address, Received(give.clone())).expect("it begins");
+        assert_eq!(received.recv_timeout(LONG / 10), Ok(5), "connection {number}");
+    }
+    drop(server.join());
 }
