@@ -123,7 +123,7 @@ use prost::Message;
 pub use scalar::{AnyValue, ScalarError, ScalarValue};
 pub use source::Source;
 
-use crate::codec::check::{Field, Kind, Schema, check};
+use crate::codec::check::{Schema, check};
 use crate::codec::error::{EncodeError, MessageError};
 use crate::codec::frame::{Dialect, Header};
 use crate::codec::limits::Limits;
@@ -369,6 +369,8 @@ impl ClientMessage {
 /// Those of [`ClientMessage::decode`].
 #[cfg(feature = "server")]
 pub(crate) fn plan_memory_bytes(body: &[u8], limits: &Limits) -> Result<u64, MessageError> {
+    use crate::codec::check::{Field, Kind};
+
     static PLAN_ALONE: Schema = Schema::of::<proto::plan::ExecPlan>(
         "plan.ExecPlan",
         0,

@@ -580,7 +580,6 @@ mod tests {
 
     use super::*;
     use crate::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
-    use crate::sys::sched::ThreadUsage;
 
     fn body(filters: usize, keys: usize, parameters: usize) -> Vec<u8> {
         let key = || GetExpr::new([(Scalar::string("id", None), Scalar::placeholder(0))]);
@@ -600,22 +599,5 @@ mod tests {
         assert_eq!(ClientMessage::memory_bytes(kind, &body(2, 10, 0), &limits), Ok(alone));
         assert_eq!(memory(&body(2, 10, 100)), alone);
         assert!(memory(&body(2, 20, 0)) > alone);
-    }
-
-    /// Encoding a plan to measure it takes the square of its depth.
-    #[test]
-    fn a_deep_plan_is_measured_as_fast_as_a_flat_one_of_its_size() {
-        let cost = |filters| -> Duration {
-            let (body, limits) = (body(filters, 2_000, 0), Limits::default());
-            let used = || ThreadUsage::now().expect("usage of this thread").cpu_time;
-            let measure = |_| {
-                let before = used();
-                plan_memory_bytes(&body, &limits).expect("within the limits");
-                used() - before
-            };
-            (0..10).map(measure).min().expect("ten runs")
-        };
-        let (deep, flat) = (cost(45), cost(2));
-        assert!(deep < 3 * flat, "{deep:?}, flat {flat:?}");
     }
 }
