@@ -341,6 +341,33 @@ fn a_table_may_be_called_as_the_schema() {
         rows(&mut client, "select 1 from sbtest1 t, test.sbtest1 u where u.id + t.id = 2"),
         "1;"
     );
+    for sql in [
+        "create index i on test.test (k)",
+        "insert test.test values (2, 7)",
+        "insert ignore test.test values (3, 7)",
+        "replace test.test values (4, 7)",
+        "update ignore test.test set k = 8 where test.id = 1",
+        "update test.test set k = 7 where test.test.id = 1",
+        "create table u (value int, test int)",
+        "insert into u values (1, 7)",
+    ] {
+        change(&mut client, sql);
+    }
+    for sql in [
+        "select test.k from sbtest1 t, test.test where t.id = 1 and test.id = 1",
+        "select test.k from (test.test) where test.id = 1",
+        "select test.k from (u, test.test) where test.id = 1",
+        "select test.k from u t join u on t.value = u.value, test.test where test.id = 1",
+        "select test from sbtest1 t, test.u where t.id = 1",
+        "select x.k from (select test.k, test.id from test.test) x where x.id = 1",
+        "select k from test.test group by test.id, test.k having test.id = 1",
+    ] {
+        assert_eq!(rows(&mut client, sql), "7;", "{sql}");
+    }
+    change(&mut client, "truncate test.test");
+    assert_eq!(rows(&mut client, "select count(*) from test.test"), "0;");
+    change(&mut client, "drop table if exists test.test");
+    assert_eq!(rows(&mut client, "show tables like 'test'"), "");
 }
 
 #[test]

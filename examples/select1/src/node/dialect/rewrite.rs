@@ -25,8 +25,9 @@ struct Rewrite<'t, 'a> {
     places: HashMap<Variable, usize>,
     /// First `from`.
     first_from: Option<usize>,
-    /// True if something else may have the name of the schema.
-    names_schema: bool,
+    /// True for each token that begins the name of a table. Present if a table or column may have the
+    /// name of the schema.
+    tables: Option<Vec<bool>>,
     query: Query,
 }
 
@@ -48,9 +49,9 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         }
     }
     let first_from = tokens.iter().position(|token| token.is_word("from"));
-    let names_schema = names_schema(tokens, reader.schema);
+    let tables = is_ambiguous(tokens, reader.schema).then(|| tables(tokens));
     let (places, query) = Default::default();
-    let mut rewrite = Rewrite { reader, tokens, edits, places, first_from, names_schema, query };
+    let mut rewrite = Rewrite { reader, tokens, edits, places, first_from, tables, query };
     rewrite.verb()?;
     rewrite.locks();
     rewrite.parentheses();
@@ -62,8 +63,8 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     Ok(rewrite.finish())
 }
 
-/// Does a name without another one behind it equal that of the schema?
-fn names_schema(tokens: &[Token<'_>], schema: &str) -> bool {
+/// True if a table or column may have the name of the schema.
+fn is_ambiguous(tokens: &[Token<'_>], schema: &str) -> bool {
     let is_dot = |at: usize| tokens.get(at).is_some_and(|token| token.is_symbol("."));
     let is_name =
         |at: usize| tokens[at].name().is_some_and(|name| name.eq_ignore_ascii_case(schema));
@@ -72,6 +73,65 @@ fn names_schema(tokens: &[Token<'_>], schema: &str) -> bool {
         is_name(at) && !is_dot(at + 1) && !is_column
     })
 }
+
+/// Place at which the name of a table comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TableAhead {
+    None,
+    /// The first name with a dot is that of a table.
+    Qualified,
+    Next,
+}
+
+/// Returns true for each token that begins the name of a table, as far as that has a dot.
+fn tables(tokens: &[Token<'_>]) -> Vec<bool> {
+    let is_one = |token: &Token<'_>, words: &[&str]| words.iter().any(|word| token.is_word(word));
+    let explains = ["explain", "describe", "desc"];
+    let mut ahead = TableAhead::None;
+    // True if a comma separates tables. The stack is that of the outer parentheses.
+    let (mut lists_tables, mut outer) = (false, Vec::new());
+    let mut before: Option<&Token<'_>> = None;
+    let mut table = |at: usize| {
+        let token = &tokens[at];
+        let has_dot = tokens.get(at + 1).is_some_and(|next| next.is_symbol("."));
+        let last = before.replace(token);
+        let begins = last.is_none_or(|last| last.is_symbol(")") || is_one(last, &explains));
+        if last.is_some_and(|last| last.is_symbol(".")) {
+            // A keyword in the place of a column is a name.
+        } else if has_dot {
+            return std::mem::replace(&mut ahead, TableAhead::None) != TableAhead::None;
+        } else if token.is_symbol("(") {
+            outer.push(lists_tables);
+            lists_tables = ahead == TableAhead::Next;
+            if !lists_tables {
+                ahead = TableAhead::None;
+            }
+        } else if token.is_symbol(")") {
+            lists_tables = outer.pop().unwrap_or_default();
+            ahead = TableAhead::None;
+        } else if token.is_symbol(",") {
+            ahead = if lists_tables { TableAhead::Next } else { TableAhead::None };
+        } else if begins && is_one(token, &VERBS) {
+            (lists_tables, ahead) = (true, TableAhead::Qualified);
+        } else if is_one(token, &["from", "join"]) || lists_tables && token.is_word("straight_join")
+        {
+            (lists_tables, ahead) = (true, TableAhead::Next);
+        } else if is_one(token, &CLAUSES) {
+            (lists_tables, ahead) = (false, TableAhead::None);
+        } else if ahead == TableAhead::Next {
+            ahead = TableAhead::None;
+        }
+        false
+    };
+    (0..tokens.len()).map(&mut table).collect()
+}
+
+/// Verbs of statements whose first name with a dot is that of a table.
+const VERBS: [&str; 8] =
+    ["insert", "replace", "update", "truncate", "create", "drop", "alter", "analyze"];
+/// Words at which a list of tables ends.
+const CLAUSES: [&str; 10] =
+    ["select", "where", "group", "having", "order", "limit", "set", "values", "value", "window"];
 
 impl Rewrite<'_, '_> {
     fn replace(&mut self, range: Range<usize>, with: impl Into<String>) {
@@ -258,14 +318,10 @@ impl Rewrite<'_, '_> {
         Ok(at + 1)
     }
 
-    /// True if this name in front of a dot, which the schema has, means the schema: in front of a table, or
-    /// if no table has the name too.
+    /// True if a name with a dot behind it that equals the schema's means the schema. It does in front
+    /// of a table, and everywhere else unless a table may have that name.
     fn is_schema(&self, at: usize) -> bool {
-        let opens = ["from", "join", "straight_join", "into", "update", "table"];
-        let before = at.checked_sub(1);
-        self.is_symbol(at + 3, ".")
-            || before.is_some_and(|before| opens.iter().any(|word| self.is_word(before, word)))
-            || !self.names_schema
+        self.is_symbol(at + 3, ".") || self.tables.as_ref().is_none_or(|tables| tables[at])
     }
 
     /// Does a table stand there?
