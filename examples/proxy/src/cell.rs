@@ -189,7 +189,7 @@ fn name(column: &ColumnMetaData) -> Cow<'_, str> {
     String::from_utf8_lossy(column.name.as_deref().unwrap_or_default())
 }
 
-fn different() -> SessionError {
+pub fn different() -> SessionError {
     unroutable("the select", "the data nodes answered with values of different types")
 }
 

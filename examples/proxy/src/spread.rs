@@ -20,12 +20,13 @@ use epoll_group::codec::error::EncodeError;
 use epoll_group::codec::frame::{Dialect, HEADER_BYTES};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ServerKind, ServerMessage};
-use epoll_group::codec::proto::resultset::{ColumnMetaData, OriginalType};
+use epoll_group::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
 use epoll_group::codec::row::{self, Row, RowReader};
+use epoll_group::codec::value::Value;
 use epoll_group::session::{Relay, Relayed, SessionError, Wake};
 
 use crate::ask::is_said;
-use crate::cell::{Cell, check_order};
+use crate::cell::{Cell, check_order, different as different_types};
 use crate::passage::ending;
 use crate::refuse::{of_node, unroutable};
 use crate::route::{Combine, Merge, Place, RowRange};
@@ -59,6 +60,8 @@ struct Stream {
     row: Option<Vec<u8>>,
     /// Values that this row, or the one before it, is ordered by.
     keys: Vec<Cell>,
+    /// Columns whose integers become floating-point numbers, because other nodes have such.
+    widened: Vec<usize>,
 }
 
 /// The columns of all nodes.
@@ -99,6 +102,7 @@ impl Spread {
             columns: Vec::new(),
             row: None,
             keys: Vec::new(),
+            widened: Vec::new(),
         };
         Self {
             streams: answers.into_iter().map(stream).collect(),
@@ -184,7 +188,7 @@ impl Spread {
                 Ok(Piece::Frame(ServerKind::Row, body)) => {
                     stream.row = Some(body.to_vec());
                     if let Some(layout) = &self.layout {
-                        stream.read_keys(layout, self.lent.name(at))?;
+                        stream.receive(layout, self.lent.name(at), &mut self.buffer)?;
                     }
                 }
                 Ok(Piece::Frame(kind, _)) => {
@@ -217,8 +221,12 @@ impl Spread {
     fn lay_out(&mut self) -> Result<(), SessionError> {
         let layout = Layout::of(&self.streams, &self.merge)?;
         for (at, stream) in self.streams.iter_mut().enumerate() {
-            stream.columns = Vec::new();
-            stream.read_keys(&layout, self.lent.name(at))?;
+            for (number, frame) in std::mem::take(&mut stream.columns).iter().enumerate() {
+                if is_wider(&layout.columns[number], &column(frame)?) {
+                    stream.widened.push(number);
+                }
+            }
+            stream.receive(&layout, self.lent.name(at), &mut self.buffer)?;
         }
         self.layout = Some(layout);
         Ok(())
@@ -372,10 +380,7 @@ impl Spread {
 
     /// Writes a row for the client.
     fn write(&mut self, fill: impl FnOnce(&mut RowWriter<'_>)) -> Result<(), SessionError> {
-        self.buffer.clear();
-        let done = Encoder::new(&mut self.buffer, 0).row(fill);
-        done.map_err(|error: EncodeError| SessionError::new(1153, b"08S01", error.to_string()))?;
-        self.body = self.buffer.to_vec().split_off(HEADER_BYTES);
+        self.body = written(&mut self.buffer, fill)?;
         Ok(())
     }
 
@@ -395,6 +400,41 @@ impl Spread {
 }
 
 impl Stream {
+    /// Converts the row, if there is one, to the columns of all nodes, and reads its keys.
+    fn receive(
+        &mut self,
+        layout: &Layout,
+        node: impl Display,
+        buffer: &mut OutBuffer,
+    ) -> Result<(), SessionError> {
+        if let Some(body) = self.row.as_ref().filter(|_| !self.widened.is_empty()) {
+            let mut reader = RowReader::default();
+            let row = read(&mut reader, body, layout)?;
+            let mut is_exact = true;
+            let widened = written(buffer, |to| {
+                for (at, cell) in (0..row.len()).filter_map(|at| Some((at, row.cell(at).ok()?))) {
+                    let integer = self
+                        .widened
+                        .contains(&at)
+                        .then(|| cell.value(FieldType::Sint, OriginalType::MysqlTypeLonglong));
+                    match integer {
+                        None | Some(Ok(Value::Null)) => to.cell(cell),
+                        Some(Ok(Value::Signed(number))) => {
+                            is_exact &= i128::from(number) == number as f64 as i128;
+                            to.double(number as f64);
+                        }
+                        Some(_) => is_exact = false,
+                    }
+                }
+            })?;
+            if !is_exact {
+                return Err(different_types());
+            }
+            self.row = Some(widened);
+        }
+        self.read_keys(layout, node)
+    }
+
     /// Reads the values that the row is ordered by. A row that should have come before the one
     /// before it is an error: the node has another order than the proxy.
     fn read_keys(&mut self, layout: &Layout, node: impl Display) -> Result<(), SessionError> {
@@ -442,8 +482,13 @@ impl Layout {
                         let is_same = known.r#type == column.r#type
                             && known.original_type == column.original_type
                             && known.content_type == column.content_type;
-                        if is_known && stream.row.is_some() && !is_same {
-                            return Err(different("answered with values of different types"));
+                        if !is_known || stream.row.is_none() || is_same {
+                            continue;
+                        }
+                        if is_wider(&column, known) {
+                            chosen = Some((column, frame));
+                        } else if !is_wider(known, &column) {
+                            return Err(different_types());
                         }
                     }
                     None => chosen = Some((column, frame)),
@@ -480,6 +525,25 @@ impl Layout {
             Place::FromEnd(behind) => self.columns.len().saturating_sub(behind),
         }
     }
+}
+
+/// True if the values of one column are floating-point numbers and those of the other are BIGINT. Of an
+/// expression, a node that has seen integers alone says BIGINT.
+fn is_wider(one: &ColumnMetaData, other: &ColumnMetaData) -> bool {
+    one.r#type == FieldType::Double
+        && other.original_type == OriginalType::MysqlTypeLonglong
+        && other.r#type == FieldType::Sint
+}
+
+/// Returns the body of a row that `fill` writes.
+fn written(
+    buffer: &mut OutBuffer,
+    fill: impl FnOnce(&mut RowWriter<'_>),
+) -> Result<Vec<u8>, SessionError> {
+    buffer.clear();
+    let done = Encoder::new(buffer, 0).row(fill);
+    done.map_err(|error: EncodeError| SessionError::new(1153, b"08S01", error.to_string()))?;
+    Ok(buffer.to_vec().split_off(HEADER_BYTES))
 }
 
 fn column(frame: &[u8]) -> Result<ColumnMetaData, SessionError> {

@@ -252,3 +252,26 @@ fn many_selects_over_all_nodes_share_one_session_of_each() {
     });
     world.settled();
 }
+
+#[test]
+fn nodes_may_give_integers_and_fractions_for_one_expression() {
+    let world = World::new();
+    let mut session = world.session();
+    for (text, expected) in [
+        (
+            "select case when id % 2 then id else id * 1.25 end as n from sbtest1 order by n",
+            "Double(1.0);Double(2.5);Double(3.0);Double(5.0);Double(5.0);Double(7.0);Double(7.5);\
+             Double(10.0);",
+        ),
+        ("select max(case when id % 2 then id else id * 1.25 end) from sbtest1", "Double(10.0);"),
+        (
+            "select case when id % 2 then null else id * 0.5 end as n, id from sbtest1 \
+             where id < 3 order by n",
+            "NULL|1;Double(1.0)|2;",
+        ),
+    ] {
+        assert_eq!(rows(&mut session, text), expected, "{text}");
+    }
+    let large = "select case when id % 2 then 9007199254740993 else id * 0.5 end from sbtest1";
+    assert_eq!(refused(&mut session, large).0, 1235);
+}
