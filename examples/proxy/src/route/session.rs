@@ -3,8 +3,9 @@
 use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{SavepointAction, SessionError};
 use sqlparser::ast::{
-    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, TransactionMode,
-    UnaryOperator, Use, Value, ValueWithSpan,
+    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr,
+    TransactionAccessMode, TransactionIsolationLevel, TransactionMode, UnaryOperator, Use, Value,
+    ValueWithSpan,
 };
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -137,11 +138,18 @@ fn of_transaction(modes: &[TransactionMode], words: &[String]) -> Result<Stateme
         Some("transaction") => Ok(Statement::Own(Own::NextTransaction)),
         Some("session" | "local") => {
             let names = modes.iter().map(name).collect();
-            Ok(Statement::Own(Own::Set { names, mode: None, is_default: false }))
+            let is_default = modes.iter().all(|mode| DEFAULT_MODES.contains(mode));
+            Ok(Statement::Own(Own::Set { names, mode: None, is_default }))
         }
         _ => Err(global_variable()),
     }
 }
+
+/// Modes in which each session of a data node begins.
+const DEFAULT_MODES: [TransactionMode; 2] = [
+    TransactionMode::AccessMode(TransactionAccessMode::ReadWrite),
+    TransactionMode::IsolationLevel(TransactionIsolationLevel::ReadCommitted),
+];
 
 type Assigned<'a> = (Option<&'a ContextModifier>, &'a ObjectName, &'a Expr);
 

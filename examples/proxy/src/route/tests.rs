@@ -417,6 +417,10 @@ fn the_session_is_the_proxys() {
     is("show errors", Own::Warnings(Level::Error));
     is("set transaction isolation level read committed", Own::NextTransaction);
     is("set session transaction read only", set(&["transaction_read_only"], None));
+    is("set session transaction read write", default(&["transaction_read_only"]));
+    let both = ["transaction_isolation", "transaction_read_only"];
+    is("set session transaction isolation level read committed, read write", default(&both));
+    is("set session transaction isolation level read committed, read only", set(&both, None));
     let both = set(&["transaction_isolation", "transaction_read_only"], None);
     is("SET /* */ LOCAL TRANSACTION isolation level read committed, read only", both);
     let told = vec![Told { label: "connection_id()".to_owned(), what: What::ConnectionId }];
