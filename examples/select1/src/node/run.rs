@@ -314,6 +314,7 @@ fn wider(guess: Option<Type>, seen: Option<Type>) -> Option<Type> {
     match (guess, seen) {
         (Some(Type::BIGINT), Some(Type::Double)) => seen,
         (Some(Type::Double), Some(Type::BIGINT)) => guess,
+        (Some(Type::BIGINT | Type::Double), Some(Type::VarBinary(_))) => seen,
         (Some(Type::BIGINT | Type::Double), Some(seen)) if guess != Some(seen) => {
             Some(Type::STRING)
         }

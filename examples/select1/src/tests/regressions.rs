@@ -241,6 +241,17 @@ fn a_column_that_begins_with_nulls_has_the_type_of_its_first_value() {
 }
 
 #[test]
+fn a_column_of_several_types_loses_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    let reply = client.execute(2, "select 1 as x union all select x'ff'").good();
+    assert_eq!((text(&reply).as_str(), reply.columns[0].collation), ("1;\u{fffd};", Some(63)));
+    assert_eq!(rows(&mut client, "select 9007199254740992 union all select 0.5").len(), 25);
+    let large = "select 9007199254740993 as x union all select 0.5";
+    assert_eq!(failure(&mut client, large).code, 1366);
+}
+
+#[test]
 fn each_row_of_a_union_has_its_own_argument() {
     let server = Server::start();
     let mut client = server.client();

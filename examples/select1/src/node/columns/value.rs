@@ -108,7 +108,10 @@ fn as_text(value: ValueRef<'_>) -> Cow<'_, [u8]> {
 
 fn as_number(value: ValueRef<'_>) -> Option<f64> {
     match value {
-        ValueRef::Integer(value) => Some(value as f64),
+        // Beyond 2^53 it may be another number.
+        ValueRef::Integer(value) => {
+            Some(value as f64).filter(|&number| number as i128 == i128::from(value))
+        }
         ValueRef::Real(value) => Some(value),
         ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),
         _ => None,
