@@ -37,7 +37,12 @@ impl Engine {
             {
                 self.own(session, "begin")
             }
-            _ => self.borrow(session),
+            Some(_) => self.borrow(session),
+            None => {
+                // The statement is the next transaction.
+                self.next_is_read_only(session);
+                self.borrow(session)
+            }
         }
     }
 

@@ -90,6 +90,9 @@ fn the_next_transaction_may_be_one_statement() {
     change(&mut client, "set transaction read only");
     assert_eq!(failure(&mut client, update).code, 1792);
     change(&mut client, update);
+    change(&mut client, "set transaction read only");
+    assert_eq!(rows(&mut client, K), "-1;");
+    change(&mut client, update);
     change(&mut client, "set session transaction read only");
     change(&mut client, "set transaction read write");
     change(&mut client, update);
