@@ -218,6 +218,15 @@ fn the_number_of_a_row_is_one_that_was_inserted() {
 }
 
 #[test]
+fn a_column_called_conflict_makes_no_upsert() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (id int auto_increment primary key, conflict int)");
+    let sql = "insert into t (conflict) values (1), (2)";
+    assert_eq!(client.run(2, request::update(sql)).good().insert_id, Some(1));
+}
+
+#[test]
 fn a_text_that_is_no_utf8_is_sent_as_it_is() {
     let server = Server::start();
     let mut client = server.client();

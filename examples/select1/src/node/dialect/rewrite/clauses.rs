@@ -4,7 +4,7 @@ use epoll_group::session::SessionError;
 
 use super::Rewrite;
 use crate::node::dialect::cursor::Cursor;
-use crate::node::dialect::scan::Kind;
+use crate::node::dialect::scan::{Kind, Token};
 use crate::node::dialect::{Effect, Expected, Inserted};
 use crate::node::errors::unsupported;
 
@@ -146,7 +146,8 @@ impl Rewrite<'_, '_> {
 
     /// `on duplicate key update`, and the values that would have been inserted.
     pub(super) fn duplicates(&mut self) {
-        self.query.updates = self.tokens.iter().any(|token| token.is_word("conflict"));
+        let is_conflict = |pair: &[Token<'_>]| pair[0].is_word("on") && pair[1].is_word("conflict");
+        self.query.updates = self.tokens.windows(2).any(is_conflict);
         let phrase = ["on", "duplicate", "key", "update"];
         let found = (0..self.tokens.len()).find(|&from| {
             phrase.iter().enumerate().all(|(at, word)| self.is_word(from + at, word))
