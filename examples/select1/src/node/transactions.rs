@@ -19,8 +19,10 @@ use crate::node::errors::{
 use crate::node::pool::Lent;
 use crate::node::state::{EngineSession, Transaction};
 
-/// Savepoints of a transaction in SQLite. Each one slows down every change behind it.
+/// Savepoints of a transaction. Each one slows down every change behind it.
 const MOST_SAVEPOINTS: usize = 1024;
+/// The same in SQLite, with those that have lost their names.
+const MOST_IN_SQLITE: usize = 65_536;
 
 impl Engine {
     /// True if statements outside of a transaction commit by themselves.
@@ -231,9 +233,13 @@ impl Engine {
         }
         let Some(transaction) = &mut session.transaction else { return Ok(()) };
         let number = transaction.savepoints.len();
-        if number >= MOST_SAVEPOINTS {
-            let text = format!("A transaction has at most {MOST_SAVEPOINTS} savepoints");
-            return Err(SessionError::new(1105, b"HY000", text));
+        let others = transaction.savepoints.iter().flatten();
+        let others = others.filter(|known| !known.eq_ignore_ascii_case(name)).count();
+        for (count, most) in [(others, MOST_SAVEPOINTS), (number, MOST_IN_SQLITE)] {
+            if count >= most {
+                let text = format!("A transaction has at most {most} savepoints");
+                return Err(SessionError::new(1105, b"HY000", text));
+            }
         }
         in_sqlite(transaction, &session.database, &format!("savepoint s{number}"))?;
         // An earlier savepoint of this name stays: its release would release those above it.

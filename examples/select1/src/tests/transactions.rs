@@ -58,6 +58,10 @@ fn savepoints_of_one_name_do_not_pile_up() {
     assert_eq!(error.text, "A transaction has at most 1024 savepoints");
     // The last one can still be set again.
     change(&mut client, "savepoint s1023");
+    for _ in 0..600 {
+        change(&mut client, "savepoint s1022");
+        change(&mut client, "savepoint s1023");
+    }
     change(&mut client, "update sbtest1 set k = -4 where id = 1");
     change(&mut client, "rollback to s0");
     assert_eq!(rows(&mut client, K), "-2;");
