@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use epoll_group::client::Request;
+use epoll_group::client::{Request, Summary};
 use epoll_group::pool::Pooled;
 use epoll_group::session::{Deferred, Reply, SavepointAction, SessionError};
 
@@ -97,49 +97,57 @@ impl Turn {
         match own {
             Own::Told(told) => {
                 let front = Arc::clone(&self.front);
-                self.finish(move |reply| local::tell(&front, &told, reply));
+                self.tell(move |reply| local::tell(&front, &told, reply));
             }
             Own::Warnings(least) => {
                 let front = Arc::clone(&self.front);
-                self.finish(move |reply| local::warnings(&front, least, reply));
+                self.tell(move |reply| local::warnings(&front, least, reply));
             }
             Own::Begin => self.end_transaction(COMMIT, |turn, done| {
                 if done.is_ok() {
                     turn.front.state().begin(turn.request.clone());
                 }
-                turn.finish(|_| done);
+                turn.finish(done);
             }),
-            Own::Commit => self.end_transaction(COMMIT, |turn, done| turn.finish(|_| done)),
-            Own::Rollback => self.end_transaction(ROLLBACK, |turn, done| turn.finish(|_| done)),
-            // Only the switch commits.
+            Own::Commit => self.end_transaction(COMMIT, |turn, done| turn.finish(done)),
+            Own::Rollback => self.end_transaction(ROLLBACK, |turn, done| turn.finish(done)),
+            // The statement commits only if it changes autocommit.
             Own::Autocommit(true) if self.front.state().manual_commit => {
                 self.end_transaction(COMMIT, |turn, done| {
                     if done.is_ok() {
                         turn.front.state().manual_commit = false;
                     }
-                    turn.finish(|_| done);
+                    turn.finish(done);
                 });
             }
-            Own::Autocommit(true) => self.finish(|_| Ok(())),
+            Own::Autocommit(true) => self.finish(Ok(())),
             Own::Autocommit(false) => {
                 self.front.state().manual_commit = true;
-                self.finish(|_| Ok(()));
+                self.finish(Ok(()));
             }
-            Own::Nothing => self.finish(|_| Ok(())),
+            Own::Nothing => self.finish(Ok(())),
             Own::NextTransaction => {
                 let done = self.front.state().set_next(self.request.clone());
-                self.finish(|_| done);
+                self.finish(done);
             }
             Own::Savepoint(name, action) => self.savepoint(&name, action),
             Own::Set { names, is_default: true, .. } if !self.front.state().has_set(&names) => {
-                self.finish(|_| Ok(()));
+                self.finish(Ok(()));
             }
             Own::Set { names, .. } => self.set(names),
         }
     }
 
-    /// It was answered by the proxy.
-    fn finish(self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) {
+    /// Ends a statement of the proxy's own.
+    fn finish(self, done: Result<(), SessionError>) {
+        if done.is_ok() {
+            self.front.state().told.note(&Summary::default());
+        }
+        self.tell(|_| done);
+    }
+
+    /// Answers a statement in place of a data node.
+    fn tell(self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) {
         self.ticket.ended();
         self.front.leave();
         self.front.answer(self.deferred, code);
@@ -182,7 +190,7 @@ impl Turn {
         drop(state);
         match placed {
             Ok((at, place, purpose)) => self.engage(at, effect, place, purpose),
-            Err(error) => self.finish(|_| Err(error)),
+            Err(error) => self.finish(Err(error)),
         }
     }
 
@@ -205,7 +213,7 @@ impl Turn {
                     unroutable("a definition in a transaction", why)
                 }
             });
-            return self.finish(|_| Err(error));
+            return self.finish(Err(error));
         }
         state.drop_next();
         let places = nodes.iter().map(|node| state.place(*node, false)).collect();
@@ -229,8 +237,8 @@ impl Turn {
         drop(state);
         match refused {
             Ok(Some(node)) => self.forward(Some(node), Effect::Write),
-            Ok(None) => self.finish(|_| Ok(())),
-            Err(error) => self.finish(|_| Err(error)),
+            Ok(None) => self.finish(Ok(())),
+            Err(error) => self.finish(Err(error)),
         }
     }
 
@@ -247,7 +255,7 @@ impl Turn {
             Ok((node, place)) => {
                 self.engage(node, Effect::Write, place, Purpose::Set(names, request));
             }
-            Err(error) => self.finish(|_| Err(error)),
+            Err(error) => self.finish(Err(error)),
         }
     }
 

@@ -225,3 +225,18 @@ fn a_client_becomes_ready() {
     assert_eq!(rows(&mut session, "select 1"), "1;");
     assert!(world.client.timestamps(3).expect("there are some") > 0);
 }
+
+#[test]
+fn statements_that_the_proxy_answers_end_the_error_before_them() {
+    let world = World::new();
+    let mut session = world.session();
+    for text in ["begin", "commit", "rollback", "set names utf8mb4", "set autocommit = 1"] {
+        refused(&mut session, "select nothing from settings");
+        assert_eq!(rows(&mut session, "select row_count()"), "-1;", "{text}");
+        session.run(text).expect("it runs");
+        assert_eq!(rows(&mut session, "select row_count()"), "0;", "{text}");
+        assert_eq!(rows(&mut session, "show warnings"), "", "{text}");
+    }
+    let error = refused(&mut session, "use other").0;
+    assert!(rows(&mut session, "show errors").starts_with(&format!("Error|{error}")));
+}
