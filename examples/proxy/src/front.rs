@@ -114,6 +114,8 @@ pub struct Place {
 const MOST_SETTINGS: usize = 64;
 /// Limit of steps in a transaction before it is at a node.
 const MOST_STEPS: usize = 64;
+/// Bytes that are kept of the text of an error.
+const LONGEST_ERROR: usize = 2048;
 /// MySQL's number for a transaction that was rolled back for another.
 const DEADLOCK: u32 = 1213;
 
@@ -382,7 +384,9 @@ impl Remembered {
 
     /// Notes the error of a statement.
     pub fn failed(&mut self, error: &SessionError) {
-        let (code, msg) = (error.code(), error.message().to_vec());
+        let text = String::from_utf8_lossy(error.message());
+        let end = (0..=LONGEST_ERROR).rfind(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let (code, msg) = (error.code(), text[..end].into());
         self.affected = -1;
         self.warnings = vec![Warning { level: Some(Level::Error), code, msg }];
     }
@@ -391,5 +395,21 @@ impl Remembered {
 impl fmt::Debug for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Front").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_error_is_kept_in_part() {
+        let mut told = Remembered::default();
+        for (text, length) in
+            [("a".repeat(9), 9), ("ä".repeat(2000), 2048), ("€".repeat(2000), 2046)]
+        {
+            told.failed(&SessionError::new(1105, b"HY000", text));
+            assert_eq!(told.warnings[0].msg.len(), length);
+        }
     }
 }
