@@ -317,10 +317,6 @@ fn switch(value: &Expr) -> Option<bool> {
 /// no more than its columns.
 pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
     let SetExpr::Select(select) = &*query.body else { return None };
-    let items: Vec<_> = select.projection.iter().map(ToString::to_string).collect();
-    if query.to_string() != format!("SELECT {}", items.join(", ")) {
-        return None;
-    }
     let item = |item: &SelectItem| {
         let (expr, label) = match item {
             SelectItem::UnnamedExpr(expr) => (expr, expr.to_string()),
@@ -334,7 +330,9 @@ pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
         };
         Some(Told { label, what })
     };
-    select.projection.iter().map(item).collect()
+    let told = select.projection.iter().map(item).collect::<Option<_>>()?;
+    let items: Vec<_> = select.projection.iter().map(ToString::to_string).collect();
+    (query.to_string() == format!("SELECT {}", items.join(", "))).then_some(told)
 }
 
 fn of_function(function: &ast::Function) -> Option<What> {
