@@ -8,7 +8,7 @@ use epoll_group::client::{Answer, Summary};
 use epoll_group::pool::Pooled;
 use epoll_group::session::{Deferred, SessionError};
 
-use crate::ask::{Ask, Asked, RETRIES, Stage, Then};
+use crate::ask::{Ask, Asked, RETRIES, Stage, Then, is_said};
 use crate::cancel::Ticket;
 use crate::front::{Front, Place};
 use crate::nodes::{Lease, Nodes};
@@ -105,11 +105,11 @@ fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
     if own.missing > 0 {
         return;
     }
-    let Some(Gathering { lent, merge, came, deferred, .. }) = place.take() else { return };
+    let Some(Gathering { mut lent, merge, came, deferred, .. }) = place.take() else { return };
     drop(place);
     let came = came.into_iter().flatten();
     let Some((merge, range)) = merge else {
-        let summary = define(came, &lent);
+        let summary = define(came, &mut lent);
         let front = Arc::clone(&lent.front);
         drop(lent);
         return front.answer(deferred, |reply| {
@@ -141,13 +141,21 @@ fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
 /// others failed, the error names both.
 fn define(
     came: impl Iterator<Item = Result<Answer, SessionError>>,
-    lent: &Lent,
+    lent: &mut Lent,
 ) -> Result<Summary, SessionError> {
     let (mut sum, mut first_error) = (Summary::default(), None);
     let (mut done, mut failed) = (vec![], vec![]);
     for (at, result) in came.enumerate() {
         let name = lent.name(at).to_string();
-        match result.and_then(|answer| answer.finish().map_err(|error| of_node(&name, &error))) {
+        let finished = result.and_then(|answer| {
+            answer.finish().map_err(|error| {
+                if !is_said(&error) {
+                    lent.lost(at);
+                }
+                of_node(&name, &error)
+            })
+        });
+        match finished {
             Ok(summary) => {
                 add(&mut sum, &summary);
                 done.push(name);

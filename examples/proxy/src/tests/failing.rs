@@ -3,13 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::client::Session;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{
-    self, Account, AuthError, Cancel, Login, Peer, Reply, Service, SessionError, SessionId,
+    self, Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Service, SessionError,
+    SessionId,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
@@ -141,6 +143,58 @@ impl Service for Refusing {
     ) -> Result<(), SessionError> {
         Err(SessionError::new(1040, b"08004", "Too many connections"))
     }
+}
+
+/// A server that ends its session in the middle of the answer to a definition, and answers nothing else.
+struct Breaking {
+    unanswered: Mutex<Vec<Deferred>>,
+}
+
+impl Service for Breaking {
+    type Session = ();
+
+    fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
+        Ok(Account::new("proxy"))
+    }
+
+    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::none()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        request: session::Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        match request {
+            session::Request::Sql(sql) if sql.text().starts_with(b"drop") => {
+                reply.columns(&[Column::signed("a")])?;
+                reply.row(|row| row.int(1))?;
+                reply.flush();
+                Err(SessionError::fatal(1053, b"08S01", "Server shutdown in progress"))
+            }
+            _ => {
+                self.unanswered.lock().expect("no panic").push(reply.defer());
+                Ok(())
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loss_in_the_answer_to_a_definition_starts_a_probe() {
+    let _alone = super::alone();
+    let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
+    let runtime = runtime.expect("it starts");
+    let server = session::Server::new(Breaking { unanswered: Mutex::default() });
+    let listener = runtime.listen("127.0.0.1:0", server).expect("it listens");
+    let breaking = listener.local_addr().to_string();
+    let primary = |all: Vec<String>| vec![breaking.clone(), all[1].clone()];
+    let fleet = Fleet::start_with(2, patience(), primary).expect("they start");
+    let mut session = fleet.client(&runtime).and_then(|client| Ok(client.session()?));
+    refused(session.as_mut().expect("the proxy is there"), "drop table sbtest1");
+    until("it is the turn of the stand-by", || fleet.nodes.get(0).version().number() == 1);
 }
 
 /// Version of a node after its server was suspected.
