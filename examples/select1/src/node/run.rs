@@ -1,6 +1,7 @@
 //! Runs a query in SQLite and gives its rows.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use epoll_group::codec::message::ScalarValue;
 use epoll_group::codec::proto::value::Scalar;
@@ -54,6 +55,8 @@ pub struct Selected {
 /// Rows, and their bytes, that are fetched at most to find the types of columns.
 const MOST_AHEAD: usize = 256;
 const MOST_BYTES_AHEAD: usize = 1 << 20;
+/// Time after which a column that has had integers is taken for one of integers.
+const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
 impl Run<'_> {
     /// Runs a definition.
@@ -226,6 +229,10 @@ impl Run<'_> {
     ) -> Result<Selected, SessionError> {
         let mut columns = self.decide_arguments(known);
         let guessed: Vec<_> = columns.iter().map(|column| column.kind.is_none()).collect();
+        let items = self.items(columns.len());
+        let is_literal =
+            |at| items.get(at).is_some_and(|item: &Item| item.literal_integer.is_some());
+        let began = Instant::now();
         let mut bytes = 0;
         while let Some(row) = cursor.look_ahead().map_err(|e| of_sqlite(&e, self.schema))? {
             bytes += row.iter().map(Cell::bytes).sum::<usize>();
@@ -234,10 +241,14 @@ impl Run<'_> {
                     column.kind = wider(column.kind, Type::of_value(cell.get()));
                 }
             }
-            // An expression over decimals gives integers for some rows and fractions for others.
-            let is_open = |column: &Description| matches!(column.kind, None | Some(Type::BIGINT));
-            let mut all = columns.iter().zip(&guessed);
-            let is_decided = all.all(|(column, guessed)| !guessed || !is_open(column));
+            let mut all = columns.iter().zip(&guessed).enumerate();
+            let is_decided = all.all(|(at, (column, guessed))| match column.kind {
+                _ if !guessed => true,
+                None => false,
+                // An expression over decimals gives integers for some rows and fractions for others.
+                Some(Type::BIGINT) => is_literal(at) || began.elapsed() >= LONGEST_AHEAD,
+                Some(_) => true,
+            });
             let is_large = bytes >= MOST_BYTES_AHEAD;
             let is_enough = match self.query.effect {
                 Effect::Write => is_large,

@@ -250,6 +250,18 @@ fn a_column_that_begins_with_nulls_has_the_type_of_its_first_value() {
 }
 
 #[test]
+fn slow_rows_do_not_wait_for_many_more() {
+    let server = Server::start();
+    let mut client = server.client();
+    let began = Instant::now();
+    let ticket = client.send_sql(2, request::query("select sleep(0.02) from sbtest1, seq_1_to_3"));
+    client.wait_for(ticket, |reply| !reply.rows.is_empty());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    client.kill_query(2);
+    assert_eq!(client.reply_to(ticket).failure().code, 1317);
+}
+
+#[test]
 fn a_column_of_several_types_loses_nothing() {
     let server = Server::start();
     let mut client = server.client();
