@@ -8,7 +8,7 @@ use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, Row, RowSource, SessionError};
 use rusqlite::types::{ToSqlOutput, Value};
-use rusqlite::{Connection, OptionalExtension, Statement};
+use rusqlite::{Connection, Statement};
 
 use crate::node::arguments;
 use crate::node::columns::{Description, Type, triggers};
@@ -188,23 +188,19 @@ impl Run<'_> {
 
     /// Returns the number of the first inserted row, and true if SQLite has chosen it. If the client has
     /// chosen it, or rows may have been updated instead, the number is that of the last row.
-    fn first_number(&self, db: &Connection, affected: u64) -> rusqlite::Result<(u64, bool)> {
+    fn first_number(&self, db: &Lent, affected: u64) -> rusqlite::Result<(u64, bool)> {
         let Query { inserts_into, inserts_columns, first_row, updates, .. } = self.query;
         let Some(table) = inserts_into.as_deref().filter(|_| affected > 0) else {
             return Ok((0, false));
         };
-        let mut numbered = db.prepare_cached(
-            "select cid, name from pragma_table_info(?1) where pk = 1 \
-             and exists(select 1 from sqlite_master where type = 'table' \
-             and name = ?1 collate nocase and sql like '%autoincrement%')",
-        )?;
-        let column =
-            numbered.query_row([table], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-        let Some((number, name)): Option<(u16, String)> = column else { return Ok((0, false)) };
+        let mut tables = db.tables();
+        let Some((number, name)) = tables.numbered(db, self.schema, table)? else {
+            return Ok((0, false));
+        };
         let at = if inserts_columns.is_empty() {
-            Some(usize::from(number))
+            Some(number)
         } else {
-            inserts_columns.iter().position(|listed| listed.eq_ignore_ascii_case(&name))
+            inserts_columns.iter().position(|listed| listed.eq_ignore_ascii_case(name))
         };
         // The other rows are taken to be like the first one.
         let is_generated = at.is_none_or(|at| match first_row.get(at) {

@@ -21,6 +21,34 @@ impl Tables {
         self.0.clear();
     }
 
+    /// The columns of a table.
+    fn of(
+        &mut self,
+        db: &Connection,
+        schema: &str,
+        table: &str,
+    ) -> rusqlite::Result<&[Description]> {
+        if !self.0.contains_key(table) {
+            if self.0.len() >= MOST_TABLES {
+                self.0.clear();
+            }
+            self.0.insert(table.to_owned(), table_columns(db, schema, table)?);
+        }
+        Ok(self.0.get(table).map_or(&[], Vec::as_slice))
+    }
+
+    /// The number and the name of the column that numbers the rows of a table by itself.
+    pub fn numbered(
+        &mut self,
+        db: &Connection,
+        schema: &str,
+        table: &str,
+    ) -> rusqlite::Result<Option<(usize, &str)>> {
+        let mut columns = self.of(db, schema, table)?.iter().enumerate();
+        let found = columns.find(|(_, column)| column.facts.auto_increment);
+        Ok(found.map(|(number, column)| (number, column.original_name.as_str())))
+    }
+
     /// A column of a table, by its own name.
     fn column(
         &mut self,
@@ -29,13 +57,7 @@ impl Tables {
         table: &str,
         name: &str,
     ) -> rusqlite::Result<Description> {
-        if !self.0.contains_key(table) {
-            if self.0.len() >= MOST_TABLES {
-                self.0.clear();
-            }
-            self.0.insert(table.to_owned(), table_columns(db, schema, table)?);
-        }
-        let mut known = self.0.get(table).into_iter().flatten();
+        let mut known = self.of(db, schema, table)?.iter();
         let known = known.find(|column| column.original_name == name);
         // The rowid has a name and no declaration.
         Ok(known.cloned().unwrap_or_else(|| Description {
