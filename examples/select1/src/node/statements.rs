@@ -112,15 +112,21 @@ impl Engine {
                 Ok(done)
             })?,
             Effect::Define => {
+                let mut has_run = false;
                 let done = self.defining(session, |session, db| match &query.conditional {
                     Some((table, expected))
                         if !is_met(session, db, table, *expected, &database.schema, reply)? =>
                     {
                         Ok(())
                     }
-                    _ => run.define(db),
+                    _ => {
+                        has_run = true;
+                        run.define(db)
+                    }
                 });
-                database.pool.tables_changed();
+                if has_run {
+                    database.pool.tables_changed();
+                }
                 done?;
                 Outcome::default()
             }
