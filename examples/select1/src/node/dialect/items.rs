@@ -29,8 +29,11 @@ pub(super) fn sleep(text: &str, tokens: &[Token<'_>]) -> Option<Statement> {
     cursor.is_at_end().then_some(Statement::Sleep { label, seconds })
 }
 
-/// The items of the select list with which a query begins; none if it is unclear which item is which
-/// column. Of a compound query only the labels: the rows have values of other select lists too. `is_changed` tells whether the text of a part is another one for SQLite.
+/// Returns the items of the select list with which a query begins, or none if it is unclear which item is
+/// which column.
+///
+/// Of a compound query it returns the labels alone, because the rows have values of other select lists
+/// too. `is_changed` returns true if a part of the text is another one for SQLite.
 pub(super) fn items(
     text: &str,
     tokens: &[Token<'_>],
@@ -80,7 +83,7 @@ pub(super) fn items(
     if useful { items } else { Vec::new() }
 }
 
-/// Is there a set operator outside of parentheses?
+/// Returns true if a set operator is outside of parentheses.
 fn is_compound(tokens: &[Token<'_>]) -> bool {
     let mut depth = 0_i32;
     tokens.iter().any(|token| {
