@@ -469,28 +469,21 @@ fn time_outs_for_input_do_not_run_during_a_wait() {
 }
 
 #[test]
-fn a_close_by_another_thread_ends_the_wait() {
-    for kind in BOTH {
+fn a_close_or_an_abort_by_another_thread_ends_the_wait() {
+    let close: fn(&Connection) = |conn| conn.close("enough");
+    let abort: fn(&Connection) = |conn| conn.abort("enough");
+    for (kind, end, expected) in [
+        (Kind::Tcp, close, End::Finished),
+        (Kind::Unix, close, End::Finished),
+        (Kind::Tcp, abort, End::Reset),
+        (Kind::Unix, abort, End::Finished),
+    ] {
         let waiting = Waiting::start(kind, config(), LONG);
         let mut peer = waiting.server.peer();
         peer.send(b"a");
-        waiting.wait().close("enough");
+        end(&waiting.wait());
         let text = "read_more: the connection ends: enough";
         waiting.ends_with(text, "enough", Counter::ClosedByHandler);
-        assert_eq!(peer.receive_to_finish(), b"");
-    }
-}
-
-#[test]
-fn an_abort_by_another_thread_ends_the_wait() {
-    for kind in BOTH {
-        let waiting = Waiting::start(kind, config(), LONG);
-        let mut peer = waiting.server.peer();
-        peer.send(b"a");
-        waiting.wait().abort("enough");
-        let text = "read_more: the connection ends: enough";
-        waiting.ends_with(text, "enough", Counter::ClosedByHandler);
-        let expected = if kind == Kind::Tcp { End::Reset } else { End::Finished };
         assert_eq!(peer.receive_all(), (Vec::new(), expected));
     }
 }

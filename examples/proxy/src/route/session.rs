@@ -266,8 +266,8 @@ pub fn check_mode(mode: Option<&str>) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// Refuses a character set of the client in which a byte of a letter may be a quote or `\`. `None` is
-/// one that is not given as text.
+/// Refuses a character set of the client in which a byte of a letter may be a quote or `\`. `None` stands
+/// for a character set that is not given as text.
 fn check_charset(name: Option<&str>) -> Result<(), SessionError> {
     let refused = ["big5", "cp932", "gb18030", "gbk", "sjis"];
     if name.is_none_or(|name| refused.iter().any(|known| name.eq_ignore_ascii_case(known))) {
