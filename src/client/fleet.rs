@@ -26,7 +26,7 @@ use crate::sys::clock;
 pub(super) struct Fleet {
     pub(super) handle: Handle,
     pub(super) options: Arc<Options>,
-    /// Address of the server, in the options also.
+    /// Address of the server. Tests pass another type than the text in the options.
     pub(super) address: Box<dyn ToAddress + Send + Sync>,
     /// Callbacks of callers, and connections to make.
     calls: Arc<Calls>,
@@ -49,17 +49,6 @@ struct Armed {
     at: Instant,
     _timer: Timer,
     done: Arc<AtomicBool>,
-}
-
-/// Thread that takes the actions.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ThisThread {
-    /// It waits for a session, so it may wait for a lookup too.
-    Waits,
-    /// It may run the callback of the caller with this ticket.
-    Calls(u64),
-    /// It may be reading a connection, whose answers must not wait for a lookup.
-    Reads,
 }
 
 type Served = (Caller, Outcome);
@@ -94,13 +83,12 @@ impl Fleet {
     /// Returns the ticket of the caller.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
         let now = clock::now();
-        let waits = matches!(receiver, Receiver::Thread(_));
         let mut inner = lock(&self.inner);
         let ticket = inner.waiting.add(now, deadline, receiver);
         let mut todo = Todo::default();
         self.settle(&mut inner, &mut todo, now);
         drop(inner);
-        self.follow(todo, if waits { ThisThread::Waits } else { ThisThread::Calls(ticket) });
+        self.follow(todo, Some(ticket));
         ticket
     }
 
@@ -183,7 +171,7 @@ impl Fleet {
         let result = code(&mut inner, &mut todo, now);
         self.settle(&mut inner, &mut todo, now);
         drop(inner);
-        self.follow(todo, ThisThread::Reads);
+        self.follow(todo, None);
         result
     }
 
@@ -236,17 +224,16 @@ impl Fleet {
         drop(armed);
     }
 
-    /// Takes the actions, without the lock. A callback that may run on this thread runs last, because
-    /// it is foreign code.
-    fn follow(self: &Arc<Self>, todo: Todo, this: ThisThread) {
-        let own = self.give(todo.served, this);
-        // To connect may take long, because it looks up a name. Other callers keep their deadlines.
+    /// Takes the actions, without the lock. The callback of the caller `here` may run on this
+    /// thread. It runs last, because it is foreign code.
+    fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
+        let own = self.give(todo.served, here);
         if let Some(due) = todo.due {
             self.arm(due);
         }
-        if this == ThisThread::Waits {
-            todo.connect.into_iter().for_each(|number| self.connect(number));
-        } else if !todo.connect.is_empty() {
+        if !todo.connect.is_empty() {
+            // To connect may take long, because it looks up a name. This thread may have a deadline, or
+            // be reading a connection.
             for number in todo.connect {
                 let fleet = Arc::downgrade(self);
                 let connect = move || {
@@ -263,8 +250,11 @@ impl Fleet {
         }
     }
 
-    /// Makes a connection. Waits for the lookup of the server's name.
+    /// Makes a connection, unless the client was closed. Waits for the lookup of the server's name.
     fn connect(self: &Arc<Self>, number: u64) {
+        if !lock(&self.inner).links.awaits(number) {
+            return;
+        }
         let link = Link::connect(self, number);
         if link.lost().is_some() {
             self.link_lost(&link);
@@ -273,17 +263,15 @@ impl Fleet {
         }
     }
 
-    /// Gives callers their results. Returns the callback that may run on this thread, which was not run.
-    fn give(&self, served: Vec<Served>, this: ThisThread) -> Option<(Callback, Outcome)> {
+    /// Gives callers their results. Returns the callback of the caller `here`, which was not run.
+    fn give(&self, served: Vec<Served>, here: Option<u64>) -> Option<(Callback, Outcome)> {
         let mut own = None;
         let mut calls = false;
         for (caller, result) in served {
             match caller.receiver {
                 // The thread waits until it gets a result, so the send succeeds.
                 Receiver::Thread(sender) => drop(sender.send(result)),
-                Receiver::Call(code) if this == ThisThread::Calls(caller.ticket) => {
-                    own = Some((code, result));
-                }
+                Receiver::Call(code) if here == Some(caller.ticket) => own = Some((code, result)),
                 Receiver::Call(code) => {
                     self.calls.add(Box::new(move || code(result)));
                     calls = true;
@@ -347,7 +335,7 @@ impl Drop for Fleet {
         todo.fail_all(&mut inner.waiting, &Error::not_sent(ErrorKind::Closed));
         drop(inner);
         links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
-        self.give(todo.served, ThisThread::Reads);
+        self.give(todo.served, None);
     }
 }
 
@@ -363,7 +351,7 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::sync::atomic::AtomicUsize;
-    use std::sync::mpsc;
+    use std::sync::{OnceLock, mpsc};
 
     use super::*;
     use crate::client::error::Stage;
@@ -466,7 +454,8 @@ mod tests {
                 *lock(&seen) = Some(inner.timer.is_some());
             }
         });
-        fleet.open(clock::now() + SECOND, Receiver::Thread(mpsc::sync_channel(1).0));
+        open(&fleet, clock::now() + SECOND, &Arc::default());
+        run(&runtime);
         clock::at_each_look(|| ());
         assert_eq!(*lock(&begun_with_timer), Some(true));
     }
@@ -538,26 +527,45 @@ mod tests {
         }
     }
 
+    /// Address of a server. Its lookup closes the client.
+    struct Closes {
+        address: Address,
+        fleet: Arc<OnceLock<Weak<Fleet>>>,
+    }
+
+    impl ToAddress for Closes {
+        fn to_address(&self) -> io::Result<Address> {
+            self.fleet.get().and_then(Weak::upgrade).expect("it is set").close();
+            Ok(self.address.clone())
+        }
+    }
+
     #[test]
     fn a_connection_that_begins_while_its_client_is_closed_is_closed() {
-        clock::simulate(Some(Instant::now()));
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let (listener, address) = silent_server("begins");
-        let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
-        let here = Arc::clone(&fleet);
-        clock::at_each_look(move || {
-            // The connection was decided on and has not begun.
-            let waits = here.inner.try_lock().is_ok_and(|inner| inner.waiting.len() == 1);
-            if waits {
-                here.close();
-            }
-        });
-        fleet.open(clock::now() + SECOND, Receiver::Call(Box::new(|_| ())));
-        clock::at_each_look(|| ());
-        clock::simulate(None);
+        let address = address.to_address().expect("an address");
+        let here = Arc::<OnceLock<_>>::default();
+        let name = Closes { address, fleet: Arc::clone(&here) };
+        let options = Options::new("", "root");
+        let fleet = Fleet::with_address(runtime.handle().clone(), options, Box::new(name));
+        here.set(Arc::downgrade(&fleet)).expect("set once");
+        open(&fleet, Instant::now() + SECOND, &Arc::default());
         run(&runtime);
         let (server, _) = listener.accept().expect("a connection");
         assert_closed(&runtime, &server);
+    }
+
+    #[test]
+    fn a_connection_that_has_not_begun_when_its_client_is_closed_never_begins() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (listener, address) = silent_server("never");
+        let fleet = Fleet::new(runtime.handle().clone(), Options::new(address, "root"));
+        open(&fleet, Instant::now() + SECOND, &Arc::default());
+        fleet.close();
+        run(&runtime);
+        listener.set_nonblocking(true).expect("a socket");
+        assert!(listener.accept().is_err());
     }
 
     #[test]
@@ -567,10 +575,10 @@ mod tests {
         let fleet = Fleet::new(runtime.handle().clone(), options.connections(1));
         let (give, given) = mpsc::sync_channel(1);
         fleet.open(Instant::now() + SECOND, Receiver::Thread(give));
+        run(&runtime);
         let error = given.try_recv().expect("an outcome").expect_err("no server");
         assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
         assert_eq!(fleet.status().failed, 1);
-        assert_eq!(runtime.queued(), 0, "a thread needs no task");
     }
 
     /// Address of a server. Each lookup but the first waits until the test ends it.

@@ -40,13 +40,18 @@ enum Progress {
 }
 
 impl Links {
+    /// Returns true if a connection of this number is still needed.
+    pub(super) fn awaits(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
     /// Notes that a connection has begun. Returns false if it is not needed any more.
     pub(super) fn begun(&mut self, link: &Arc<Link>) -> bool {
         let progress = self.by_number.get_mut(&link.number);
         if let Some(Progress::Connecting(begun)) = progress {
             *begun = Some(Arc::clone(link));
         }
-        self.by_number.contains_key(&link.number)
+        self.awaits(link.number)
     }
 
     /// Notes that a connection has logged in.

@@ -95,9 +95,8 @@ use crate::sys::clock;
 /// Client of one server.
 ///
 /// *Shape*: cheap to clone, usable from any thread. It makes connections on demand, and again after
-/// they end. They close when the client, its sessions and its answers were dropped. Each connection
-/// looks up the server's name. A thread that waits for a session does that itself. Otherwise a worker
-/// does, as an announced wait.
+/// they end. They close when the client, its sessions and its answers were dropped. For each connection a
+/// worker looks up the server's name, as an announced wait.
 #[derive(Clone, Debug)]
 pub struct Client {
     fleet: Arc<Fleet>,
@@ -173,8 +172,7 @@ impl Client {
     /// Runs a statement in a session of its own, which commits by itself and ends with the
     /// statement. It needs fewer messages than a session. Such statements cannot use digests or
     /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory. The wait
-    /// for a connection is part of the request's timeout, and takes `session_timeout` at most. A slow
-    /// lookup of the server's name on this thread may exceed it.
+    /// for a connection is part of the request's timeout, and takes `session_timeout` at most.
     ///
     /// # Errors
     ///

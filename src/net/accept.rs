@@ -487,8 +487,9 @@ pub(super) fn serve(
     if usage.connections() >= limit {
         return Err(Refused::Limit { counter: Counter::ConnectionsRefusedLimit, limit });
     }
+    let time_for_first_bytes = options.time_for_first_bytes(config);
     let limit = config.max_silent_connections;
-    if usage.silent() >= limit {
+    if time_for_first_bytes.is_some() && usage.silent() >= limit {
         return Err(Refused::Limit { counter: Counter::ConnectionsRefusedSilentLimit, limit });
     }
     let limit = config.max_handshakes;
@@ -503,7 +504,7 @@ pub(super) fn serve(
     let handshake_timeout = options.handshake_timeout.unwrap_or(config.handshake_timeout);
     let now = clock::now();
     let handshake_until = layered.then(|| now + handshake_timeout);
-    let silent_until = options.time_for_first_bytes(config).map(|limit| now + limit);
+    let silent_until = time_for_first_bytes.map(|limit| now + limit);
     let recv = Recv::accepted(silent_until, handshake_until);
     let connection =
         Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv)

@@ -214,8 +214,8 @@ impl Conn {
         }
         if family == Family::Unix {
             // A TCP socket gets this as its first event, because it has room. A Unix socket is not
-            // watched for room. Bytes of the server may have come before, and their event is used up.
-            conn.notify_recv(WRITABLE | READABLE);
+            // watched for room.
+            conn.notify_recv(WRITABLE);
         }
         if let Some(deadline) = first_deadline {
             conn.arm(deadline);

@@ -30,8 +30,9 @@ use crate::sys::socket;
 /// handle of its own connection, both live until the protocol drops the handle, for example in
 /// `closed`. A handle in the state of a connection is dropped with the state.
 ///
-/// No method calls the protocol on the calling thread. So all may be called under a lock that the protocol
-/// takes too. The drop of a handle ends nothing.
+/// No method calls the protocol on the calling thread, so all may be called under a lock that the protocol
+/// takes too. Only after the end of the runtime, while a handler of the connection still runs, may `abort`
+/// or `close` call [`drained`](super::Protocol::drained). The drop of a handle ends nothing.
 #[derive(Clone)]
 pub struct Connection(pub(super) Arc<Conn>);
 
@@ -85,7 +86,8 @@ impl Connection {
         self.0.client_addr()
     }
 
-    /// Returns the local address. After a reset, that of an unbound address is unspecified.
+    /// Returns the local address. After a reset it is `0.0.0.0` or `::`, unless the socket was bound to an
+    /// address.
     ///
     /// # Errors
     ///

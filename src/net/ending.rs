@@ -346,11 +346,11 @@ impl Round<'_> {
             let limit = self.conn.handshake_timeout();
             // If this runtime was late too, the peer had no full chance.
             if !recv.frame_excuse.covers(until, now) {
-                let reason = match (silent, first_bytes) {
-                    (Some(_), Some(limit)) => Some(CloseReason::FirstBytesTimeout(limit)),
-                    // The limit has been switched off.
-                    (Some(_), None) => None,
-                    (None, _) => Some(CloseReason::HandshakeTimeout(limit)),
+                // The limit for the first bytes may have been switched off.
+                let reason = match (silent.and(first_bytes), handshake) {
+                    (Some(limit), _) => Some(CloseReason::FirstBytesTimeout(limit)),
+                    (None, Some(_)) => Some(CloseReason::HandshakeTimeout(limit)),
+                    (None, None) => None,
                 };
                 if reason.is_some() {
                     self.finish(recv, reason);

@@ -144,8 +144,8 @@ impl ListenOptions {
 
     /// Sets the time after which a connection is closed if nothing is received or sent and nothing is
     /// in progress, as in [`Config::idle_timeout`](crate::Config::idle_timeout). It begins with the first
-    /// received bytes; before, [`first_bytes_timeout`](Self::first_bytes_timeout) counts. Zero switches
-    /// it off. [`Connection::set_idle_timeout`] changes it later.
+    /// received bytes; before, [`first_bytes_timeout`](Self::first_bytes_timeout) counts if it is not
+    /// zero. Zero switches it off. [`Connection::set_idle_timeout`] changes it later.
     ///
     /// [`Connection::set_idle_timeout`]: super::Connection::set_idle_timeout
     #[must_use]

@@ -72,7 +72,7 @@ pub(super) struct Recv {
     pub(super) idle: bool,
     /// Time by which a peer that has not sent anything must send its first bytes.
     pub(super) silent_until: Option<Instant>,
-    /// Set when the peer has sent its first bytes.
+    /// Set when the peer has sent its first bytes; those of a handshake do not count when it is over.
     has_spoken: bool,
     /// Time of the last receive.
     pub(super) heard_at: Option<Instant>,
@@ -561,9 +561,8 @@ impl Round<'_> {
     fn renew_deadlines(&self, recv: &mut Recv) {
         let now = clock::now();
         self.renew_silence(recv, now);
-        match recv.silent_until {
-            Some(until) => self.conn.arm(until),
-            None => self.arm_idle(recv, now),
+        if recv.silent_until.is_none() {
+            self.arm_idle(recv, now);
         }
         self.time_frame(recv, true);
     }
@@ -595,7 +594,8 @@ impl Round<'_> {
 
     /// Finds out whether an outgoing connection was established or has failed.
     fn establish(&self, recv: &mut Recv, marks: Marks) {
-        let told = marks.has(WRITABLE | HUNG_UP);
+        // The first bytes of a server may be noticed before the connection.
+        let told = marks.has(WRITABLE | READABLE | HUNG_UP);
         if !told && recv.stage.deadline().is_none_or(|until| clock::now() < until) {
             return;
         }

@@ -185,7 +185,7 @@ impl ConnShared {
 
     /// Returns true if the backlog is above the high watermark.
     pub(super) fn is_full(&self) -> bool {
-        self.net.pending_bytes() > self.config().write_high_watermark_bytes
+        self.net.is_backlogged()
     }
 
     /// Returns true if the backlog is at most the low watermark, or the connection is closed. Its

@@ -566,7 +566,7 @@ impl<S: Service> Reader<S> {
     }
 }
 
-/// Largest `authenticate_ok_delay`. The answer resumes the reader earlier.
+/// Time after which the reader looks again if the login is answered. The answer resumes it earlier.
 const LONGEST_LOGIN_DELAY: Duration = Duration::from_secs(1);
 
 fn capabilities() -> ServerMessage {

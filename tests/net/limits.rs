@@ -98,7 +98,7 @@ fn without_a_time_for_first_bytes_the_idle_time_begins_at_once() {
 
 #[test]
 fn who_was_silent_when_the_limit_was_switched_off_is_idle_from_its_end_on() {
-    let config = config().first_bytes_timeout(Duration::from_millis(100));
+    let config = config().first_bytes_timeout(Duration::from_secs(1));
     let server = Server::start(Kind::Tcp, config, Bytes::new(echo));
     let mut peer = server.peer();
     eventually(LONG, || server.stats().silent_connections == 1);

@@ -114,7 +114,7 @@ pub struct Place {
 const MOST_SETTINGS: usize = 64;
 /// Limit of steps in a transaction before it is at a node.
 const MOST_STEPS: usize = 64;
-/// Bytes that are kept of the text of an error.
+/// Longest error text that is kept, in bytes.
 const LONGEST_ERROR: usize = 2048;
 /// MySQL's number for a transaction that was rolled back for another.
 const DEADLOCK: u32 = 1213;

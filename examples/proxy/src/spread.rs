@@ -60,7 +60,7 @@ struct Stream {
     row: Option<Vec<u8>>,
     /// Values that this row, or the one before it, is ordered by.
     keys: Vec<Cell>,
-    /// Columns whose integers become floating-point numbers, because other nodes have such.
+    /// Numbers of the BIGINT columns whose cells are converted to DOUBLE, as other nodes have them.
     widened: Vec<usize>,
 }
 
@@ -527,8 +527,8 @@ impl Layout {
     }
 }
 
-/// True if the values of one column are floating-point numbers and those of the other are BIGINT. Of an
-/// expression, a node that has seen integers alone says BIGINT.
+/// True if the values of one column are floating-point numbers and those of the other are BIGINT. A node
+/// types an expression by its first rows: if they are integers, it reports BIGINT.
 fn is_wider(one: &ColumnMetaData, other: &ColumnMetaData) -> bool {
     one.r#type == FieldType::Double
         && other.original_type == OriginalType::MysqlTypeLonglong

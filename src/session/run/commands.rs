@@ -58,7 +58,7 @@ impl<S: Service> Session<S> {
             }
             SessionCommand::Broken(error) => Err(error),
             SessionCommand::Unsupported => {
-                // Only statements, plans and savepoints leave an error for `reset_error`.
+                // An unsupported command leaves no error for `reset_error`.
                 body.expect_blocks.note(true);
                 Ok(self.answer(body, out, Err(SessionError::unsupported("unsupported command"))))
             }

@@ -138,14 +138,24 @@ fn of_transaction(modes: &[TransactionMode], words: &[String]) -> Result<Stateme
         Some("transaction") => Ok(Statement::Own(Own::NextTransaction)),
         Some("session" | "local") => {
             let names = modes.iter().map(name).collect();
-            let is_default = modes.iter().all(|mode| DEFAULT_MODES.contains(mode));
+            let all_default = modes.iter().all(|mode| DEFAULT_MODES.contains(mode));
+            let is_default = !modes.is_empty() && all_default;
             Ok(Statement::Own(Own::Set { names, mode: None, is_default }))
         }
         _ => Err(global_variable()),
     }
 }
 
-/// Modes in which each session of a data node begins.
+/// Returns the present name of a variable that has an older one, too.
+fn present_name(name: &str) -> String {
+    match name {
+        "tx_isolation" => "transaction_isolation".to_owned(),
+        "tx_read_only" => "transaction_read_only".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// Modes in which each session of a data node begins, unless its operator changes the global variables.
 const DEFAULT_MODES: [TransactionMode; 2] = [
     TransactionMode::AccessMode(TransactionAccessMode::ReadWrite),
     TransactionMode::IsolationLevel(TransactionIsolationLevel::ReadCommitted),
@@ -225,9 +235,8 @@ fn variable(scope: Option<&ContextModifier>, name: &ObjectName) -> Result<String
         ["@@global" | "@@persist" | "@@persist_only" | "persist" | "global", ..] => {
             Err(global_variable())
         }
-        ["@@session" | "@@local" | "session" | "local", name] => Ok((*name).to_owned()),
-        [name] if name.starts_with("@@") => Ok(name[2..].to_owned()),
-        [name] => Ok((*name).to_owned()),
+        ["@@session" | "@@local" | "session" | "local", name] => Ok(present_name(name)),
+        [name] => Ok(present_name(name.strip_prefix("@@").unwrap_or(name))),
         _ => Err(unroutable(name, "this is no variable")),
     }
 }

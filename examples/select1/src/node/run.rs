@@ -55,7 +55,7 @@ pub struct Selected {
 /// Rows, and their bytes, that are fetched at most to find the types of columns.
 const MOST_AHEAD: usize = 256;
 const MOST_BYTES_AHEAD: usize = 1 << 20;
-/// Time after which a column that has had integers is taken for one of integers.
+/// Time from the first row after which a column with only integers so far is sent as BIGINT.
 const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
 impl Run<'_> {
@@ -228,9 +228,10 @@ impl Run<'_> {
         let items = self.items(columns.len());
         let is_literal =
             |at| items.get(at).is_some_and(|item: &Item| item.literal_integer.is_some());
-        let began = Instant::now();
+        let mut began = None;
         let mut bytes = 0;
         while let Some(row) = cursor.look_ahead().map_err(|e| of_sqlite(&e, self.schema))? {
+            let began = *began.get_or_insert_with(Instant::now);
             bytes += row.iter().map(Cell::bytes).sum::<usize>();
             for ((column, cell), guessed) in columns.iter_mut().zip(row).zip(&guessed) {
                 if *guessed {

@@ -100,9 +100,9 @@ impl Engine {
             prepared: Some(prepared),
         };
         let outcome = match query.effect {
-            Effect::Read => run.run(self.reader(session)?, reply)?,
+            Effect::Read => run.run(self.selecting(session)?, reply)?,
             Effect::Lock if session.transaction.is_none() && self.commits_itself(session) => {
-                run.run(self.reader(session)?, reply)?
+                run.run(self.selecting(session)?, reply)?
             }
             Effect::Lock | Effect::Write => self.writing(session, |session, db| {
                 let done = run.run(db, reply)?;

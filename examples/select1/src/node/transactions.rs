@@ -21,8 +21,8 @@ use crate::node::state::{EngineSession, Transaction};
 
 /// Savepoints of a transaction. Each one slows down every change behind it.
 const MOST_SAVEPOINTS: usize = 1024;
-/// The same in SQLite, with those that have lost their names.
-const MOST_IN_SQLITE: usize = 65_536;
+/// Limit of SQLite's savepoints in a transaction, including those whose name was set again.
+const MOST_IN_SQLITE: usize = 8192;
 
 impl Engine {
     /// True if statements outside of a transaction commit by themselves.
@@ -40,12 +40,18 @@ impl Engine {
                 self.own(session, "begin")
             }
             Some(_) => self.borrow(session),
-            None => {
-                // The statement is the next transaction.
-                self.next_is_read_only(session);
-                self.borrow(session)
-            }
+            None => self.borrow(session),
         }
+    }
+
+    /// A connection for a select. In autocommit it is a transaction of its own, so it uses up the settings
+    /// of the next one.
+    pub fn selecting(&self, session: &mut EngineSession) -> Result<Lent, SessionError> {
+        let lent = self.reader(session)?;
+        if session.transaction.is_none() {
+            self.next_is_read_only(session);
+        }
+        Ok(lent)
     }
 
     /// A connection for a plan, which may name another database than that of the session, or none.

@@ -108,7 +108,7 @@ fn as_text(value: ValueRef<'_>) -> Cow<'_, [u8]> {
 
 fn as_number(value: ValueRef<'_>) -> Option<f64> {
     match value {
-        // Beyond 2^53 it may be another number.
+        // An integer beyond 2^53 may have no exact f64.
         ValueRef::Integer(value) => {
             Some(value as f64).filter(|&number| number as i128 == i128::from(value))
         }

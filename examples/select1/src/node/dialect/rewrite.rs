@@ -83,7 +83,7 @@ enum TableAhead {
     Next,
 }
 
-/// Returns true for each token that begins the name of a table, as far as that has a dot.
+/// Returns, for each token, true if it begins the qualified name of a table.
 fn tables(tokens: &[Token<'_>]) -> Vec<bool> {
     let is_one = |token: &Token<'_>, words: &[&str]| words.iter().any(|word| token.is_word(word));
     let explains = ["explain", "describe", "desc"];
