@@ -105,6 +105,7 @@ const SOCKETS: &str = "sys/socket.rs";
 
 /// Methods in that file that do not lead to the system.
 const PLAIN: &[&str] = &[
+    ".adopt",
     ".apply",
     ".as_fd",
     ".as_mut_ptr",
