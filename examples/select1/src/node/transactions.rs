@@ -39,8 +39,7 @@ impl Engine {
             {
                 self.own(session, "begin")
             }
-            Some(_) => self.borrow(session),
-            None => self.borrow(session),
+            _ => self.borrow(session),
         }
     }
 
