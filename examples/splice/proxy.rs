@@ -27,12 +27,12 @@ fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
 /// Ends one side after the other has ended. If that broke before its stream had finished, a reset says that
 /// bytes are missing.
 fn pass_end(to: &Connection, reason: &CloseReason, finished: bool) {
-    match reason {
-        CloseReason::ByPeer | CloseReason::ByHandler(_) | CloseReason::Draining => {
-            to.close(reason.to_string());
-        }
-        _ if finished => to.close(reason.to_string()),
-        _ => to.abort(reason.to_string()),
+    use CloseReason::{ByHandler, ByPeer, Draining};
+
+    if finished || matches!(reason, ByPeer | ByHandler(_) | Draining) {
+        to.close(reason.to_string());
+    } else {
+        to.abort(reason.to_string());
     }
 }
 

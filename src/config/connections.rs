@@ -35,8 +35,8 @@ impl Config {
     /// Send buffer of the kernel for each connection, TCP or Unix (`SO_SNDBUF`).
     ///
     /// *Live*, for new connections. A change to 0 needs a new TCP listener. *Unit* bytes. *Range* 0, or
-    /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that does not read; a fixed
-    /// size also ends the kernel's own tuning.
+    /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer
+    /// that does not read; a fixed size also ends the kernel's own tuning.
     #[must_use]
     pub const fn tcp_send_buf(mut self, bytes: usize) -> Self {
         self.tcp_send_buf = bytes;
@@ -47,9 +47,9 @@ impl Config {
     /// peer's bytes count against its own send buffer.
     ///
     /// *Live*, for new connections. A larger size, or a change to 0, needs a new listener, because the
-    /// kernel takes the largest window from the listener. *Unit* bytes. *Range* 0, or
-    /// 2048..=2097152. *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that sends faster than the
-    /// server answers; a fixed size also ends the kernel's own tuning.
+    /// kernel takes the largest window from the listener. *Unit* bytes. *Range* 0, or 2048..=2097152.
+    /// *Default* 0: the kernel sizes it as needed. *Price*: kernel memory for each peer that sends faster
+    /// than the server answers; a fixed size also ends the kernel's own tuning.
     #[must_use]
     pub const fn tcp_recv_buf(mut self, bytes: usize) -> Self {
         self.tcp_recv_buf = bytes;
@@ -271,8 +271,8 @@ impl Config {
     /// progress. Then it is closed; if bytes were sent last, after at most twice this time.
     ///
     /// It begins with the first received bytes; before, `first_bytes_timeout` counts if it is not 0, also
-    /// if bytes were sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it, whichever
-    /// comes first.
+    /// if bytes were sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it,
+    /// whichever comes first.
     ///
     /// *Live*; an open connection follows at its next deadline, at the latest when the old time has
     /// passed, so perhaps never after 0. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight

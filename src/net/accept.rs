@@ -381,12 +381,12 @@ impl Acceptor {
     }
 
     fn admit(&self, socket: OwnedFd, peer: Address) {
-        let (family, inherited) = match peer {
-            Address::Tcp(_) => (Family::Tcp, self.shared.tuning),
-            Address::Unix(_) => (Family::Unix, Tuning::default()),
+        let inherited = match peer.family() {
+            Family::Tcp => self.shared.tuning,
+            Family::Unix => Tuning::default(),
         };
         // With the options that it has, the connection works as well.
-        let _ = tuning(self.group.config()).apply(socket.as_fd(), inherited, family);
+        let _ = tuning(self.group.config()).apply(socket.as_fd(), inherited, peer.family());
         let group = self.deal.as_ref().map_or(&self.group, Handle::next_group);
         let _ = admit(group, socket, peer, &self.protocol, self.class);
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use socket2::SockAddr;
 
 use crate::sync::stall::{Wait, run_as};
+use crate::sys::socket::Family;
 
 /// One end of a connection. `listen` and `connect` accept its text form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,13 @@ impl Address {
                 }
                 SockAddr::unix(path)
             }
+        }
+    }
+
+    pub(super) fn family(&self) -> Family {
+        match self {
+            Self::Tcp(_) => Family::Tcp,
+            Self::Unix(_) => Family::Unix,
         }
     }
 

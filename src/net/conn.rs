@@ -138,10 +138,7 @@ impl Conn {
         let deadlines = [recv.silent_until, recv.handshake_until, recv.stage.deadline()];
         let first_deadline = deadlines.into_iter().flatten().min();
         let origin = recv.origin();
-        let family = match peer {
-            Address::Tcp(_) => Family::Tcp,
-            Address::Unix(_) => Family::Unix,
-        };
+        let family = peer.family();
         let (cost, outbound) = match origin {
             Origin::Accepted => (Cost::like(protocol.first_cost()), Outbound::default()),
             Origin::Outgoing => (Cost::unknown(), Outbound::connecting()),

@@ -48,7 +48,7 @@ impl Engine {
     pub fn selecting(&self, session: &mut EngineSession) -> Result<Lent, SessionError> {
         let lent = self.reader(session)?;
         if session.transaction.is_none() {
-            self.next_is_read_only(session);
+            self.take_next_read_only(session);
         }
         Ok(lent)
     }
@@ -78,7 +78,7 @@ impl Engine {
         self.begin_if_needed(session)?;
         let limit = self.lock_wait_timeout(session);
         let Some(transaction) = &session.transaction else {
-            if self.next_is_read_only(session) {
+            if self.take_next_read_only(session) {
                 return Err(read_only_transaction());
             }
             let turn = session.database.writing.acquire(session.interrupt(), limit)?;
@@ -115,7 +115,7 @@ impl Engine {
     ) -> Result<T, SessionError> {
         let read_only = match &session.transaction {
             Some(transaction) => transaction.read_only,
-            None => self.next_is_read_only(session),
+            None => self.take_next_read_only(session),
         };
         if read_only {
             return Err(read_only_transaction());
@@ -172,8 +172,8 @@ impl Engine {
         }
     }
 
-    /// Returns true if the next transaction is read only. Consumes the settings for it alone.
-    fn next_is_read_only(&self, session: &mut EngineSession) -> bool {
+    /// Takes the settings of the next transaction. Returns true if it is read only.
+    fn take_next_read_only(&self, session: &mut EngineSession) -> bool {
         session.next_isolation = None;
         let next = session.next_read_only.take();
         next.unwrap_or_else(|| session.locals.is_on("transaction_read_only"))
@@ -185,7 +185,7 @@ impl Engine {
         let isolation = next.as_deref().or_else(|| session.locals.get("transaction_isolation"));
         let repeats = |level: &str| matches!(level, "REPEATABLE-READ" | "SERIALIZABLE");
         let repeatable = access.snapshot || isolation.is_some_and(repeats);
-        let next = self.next_is_read_only(session);
+        let next = self.take_next_read_only(session);
         let read_only = access.read_only.unwrap_or(next);
         session.transaction = Some(Transaction { read_only, repeatable, ..Transaction::default() });
         let taken = if access.snapshot { self.take_snapshot(session) } else { Ok(()) };
