@@ -35,7 +35,7 @@ use super::address::Address;
 use super::conn::Conn;
 use super::connection::Connection;
 use super::handler::Erased;
-use super::receive::Recv;
+use super::recv_state::Recv;
 use crate::config::Config;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::close::{Close, CloseReason, HalfClose};
 use super::conn::{READABLE, RESET};
 use super::phase::Phase;
-use super::receive::{Ending, Next, Recv, Round, Stage};
+use super::receive::Round;
+use super::recv_state::{Ending, Next, Recv, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
 use crate::runtime::{Origin, guard, log_some};
 use crate::stats::{self, Counter};
@@ -43,6 +44,12 @@ impl Round<'_> {
             Ok(HalfClose::KeepOpen) => self.close_if_finished(recv),
             Ok(HalfClose::End) => self.finish_requests(recv, CloseReason::ByPeer),
             Err(close) => self.finish_requests(recv, close.0),
+        }
+    }
+
+    fn set_closing(&self, recv: &mut Recv, closing: bool) {
+        if mem::replace(&mut recv.closing, closing) != closing {
+            self.conn.group.usage().closing_changed(closing);
         }
     }
 

@@ -14,7 +14,7 @@ use super::conn::Conn;
 use super::connection::{ConnectError, Connection};
 use super::handler::{Erased, Typed};
 use super::options::{ConnOptions, ConnectOptions, ListenOptions};
-use super::receive::Recv;
+use super::recv_state::Recv;
 use super::route::{Attempt, Route};
 use crate::config::ConfigError;
 use crate::runtime::{Handle, Runtime};

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use super::PIECE;
 use crate::config::Config;
+use crate::net::recv_state::PIECE;
 use crate::net::{Address, Close, Connection, Input, Protocol, Served};
 use crate::runtime::Runtime;
 use crate::sync::shim::atomic::{Locked, take_locked};
