@@ -1,6 +1,6 @@
 //! [`Ending`]: the end of a reply, behind its rows.
 
-use super::error::{SessionError, put_error};
+use super::error::{LONGEST_TEXT, SessionError, put_error};
 use crate::codec::encoder::Encoder;
 use crate::codec::message::Notice;
 use crate::codec::proto::notice::{Level, Parameter};
@@ -106,8 +106,11 @@ impl Ending {
         Self { error: Some(error), ..self }
     }
 
-    pub(super) fn add_warning(&mut self, level: Level, code: u32, text: Vec<u8>) {
+    pub(super) fn add_warning(&mut self, level: Level, code: u32, mut text: Vec<u8>) {
         if self.warnings.len() < MOST_WARNINGS {
+            if text.len() > LONGEST_TEXT {
+                text = text[..LONGEST_TEXT].to_vec();
+            }
             self.warnings.push((level, code, text));
         }
     }

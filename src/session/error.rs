@@ -348,8 +348,8 @@ pub(super) fn put_error(encoder: &mut Encoder<'_>, error: &SessionError) {
     encoder.error(error.severity(), error.code(), error.state(), short).expect("it is short");
 }
 
-/// Longest text of an error, in bytes. Any peer accepts frames of this size.
-const LONGEST_TEXT: usize = 2048;
+/// Longest text of an error or a warning, in bytes. Any peer accepts frames of this size.
+pub(super) const LONGEST_TEXT: usize = 2048;
 
 #[cfg(test)]
 mod tests {

@@ -52,7 +52,7 @@ impl PendingLogin {
         let class = conn.login_class();
         conn.net.set_class(class);
         server_conn.later(class, config.login_timeout, Cancellable::UntilLogin, |server_conn| {
-            if !server_conn.conn.is_logged_in() {
+            if !server_conn.conn.is_logged_in() && !server_conn.conn.net.is_closed() {
                 server_conn.conn.count(Counter::ClosedLoginTimeout);
                 server_conn.conn.net.close("login_timeout");
             }

@@ -371,7 +371,7 @@ impl<H> Mailbox<H> {
 
     /// Takes the next command, unless it closes the session while an earlier request for timestamps has
     /// no answer. Returns true beside it if the reader, which waits, may go on, because half of
-    /// `limit` commands were begun since, or at most half of them wait.
+    /// `limit` commands were begun since.
     pub(super) fn begin(&mut self, limit: usize) -> Option<(Queued, bool)> {
         if self.timestamps > 0 && self.queue.front().is_some_and(Queued::is_close) {
             return None;
@@ -384,11 +384,9 @@ impl<H> Mailbox<H> {
             offered: Offers::default(),
             place: queued.place.take(),
         });
-        let waiting = self.queue.len();
         let resumes = self.reader_wait.as_mut().is_some_and(|wait| {
             wait.begun += 1;
-            // A reader that was resumed early may have filled the queue again.
-            2 * wait.begun >= limit || waiting <= limit / 2
+            2 * wait.begun >= limit
         });
         if resumes {
             self.reader_wait = None;

@@ -24,7 +24,7 @@ use crate::codec::proto::connection::{Capabilities, Capability};
 use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::value::Scalar;
 use crate::net::{Close, Input};
-use crate::runtime::log_some;
+use crate::runtime::{Origin, log_some};
 use crate::stats::{Counter, Stage};
 use crate::sys::clock;
 
@@ -135,12 +135,7 @@ impl<S: Service> Reader<S> {
             }
             None => self.refuse(session, &error),
             // The session of one statement sends no message at its end.
-            Some(found) if session & AUTO_COMMIT != 0 => {
-                let queued = Queued::new(SessionCommand::Broken(error.clone()), 0, self.now);
-                if self.try_queue(found, queued).is_some() {
-                    self.refuse(session, &error);
-                }
-            }
+            Some(_) if session & AUTO_COMMIT != 0 => self.refuse_behind(session, &error),
             // The end of a session is sent behind its replies and answers further requests. An answer
             // from here could overtake them.
             Some(_) => {}
@@ -374,7 +369,7 @@ impl<S: Service> Reader<S> {
     }
 
     /// Applies the limits of the account to a request. If the request must wait, its frame stays
-    /// unconsumed.
+    /// unconsumed. In a drain it does not wait: as long as frames wait, the drain would not begin.
     fn ask_account(&mut self, queued: &mut Queued) -> Result<(), SessionError> {
         let conn = &self.server_conn.conn;
         let (account, limits) = (conn.account_use(), &conn.account().limits);
@@ -383,7 +378,7 @@ impl<S: Service> Reader<S> {
             None => account.slot(limits, self.now)?,
         };
         self.slot = Some(slot);
-        if slot > self.now {
+        if slot > self.now && !conn.group().drains(Origin::Accepted) {
             self.unconsumed_until = Some(slot);
             return Ok(());
         }
@@ -544,14 +539,18 @@ impl<S: Service> Reader<S> {
     /// Refuses a message that the session of one statement does not support, behind the answer to its
     /// statement.
     fn unsupported(&mut self, id: u64) {
-        let error = SessionError::unsupported("Not support for polarx rpc.");
+        self.refuse_behind(id, &SessionError::unsupported("Not support for polarx rpc."));
+        if self.unconsumed_until.is_none() {
+            self.glitch();
+        }
+    }
+
+    /// Refuses a message to the session of one statement, behind the answer to that if it runs.
+    fn refuse_behind(&mut self, id: u64, error: &SessionError) {
         let queued = Queued::new(SessionCommand::Broken(error.clone()), 0, self.now);
         let found = self.server_conn.find(id);
         if found.is_none_or(|session| self.try_queue(session, queued).is_some()) {
-            self.refuse(id, &error);
-        }
-        if self.unconsumed_until.is_none() {
-            self.glitch();
+            self.refuse(id, error);
         }
     }
 

@@ -227,7 +227,7 @@ impl<S: Service> Session<S> {
                     self.begin(body, out, queued)
                 }
                 None if self.shared.id.is_auto_commit() => {
-                    // The client gets the reply when the service has closed the session.
+                    // A quick reply leaves when the service has closed the session.
                     self.end_statement(body);
                     StepResult::Idle
                 }

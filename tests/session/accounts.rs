@@ -228,6 +228,31 @@ fn a_request_that_waits_for_its_rate_is_answered_in_a_drain() {
     drain.join().expect("drained");
 }
 
+/// The requests that a client goes on sending do not extend a drain, although they wait for their rate.
+#[test]
+fn a_drain_ends_with_a_client_that_always_waits_for_its_rate() {
+    let limits = AccountLimits::default().max_requests_per_second(20, LONG);
+    let mut server = server(limits);
+    let mut client = server.client_with_sessions([2, 3]);
+    for at in 0..24 {
+        client.queue(2 + at % 2, &ClientMessage::ExecSql(query("one")));
+    }
+    client.flush();
+    for at in 0..22 {
+        client.reply(2 + at % 2).one();
+    }
+    let drain = server.drain_on_another_thread();
+    for at in 22.. {
+        let session = 2 + at % 2;
+        let answered = client.try_reply(session).is_ok_and(|reply| reply.error.is_none());
+        client.queue(session, &ClientMessage::ExecSql(query("one")));
+        if !answered || client.try_flush().is_err() {
+            break;
+        }
+    }
+    drain.join().expect("drained");
+}
+
 #[test]
 fn connections_keep_the_limits_of_their_login() {
     let server = server(AccountLimits::default().max_sessions(1));

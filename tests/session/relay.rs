@@ -58,6 +58,15 @@ fn frames_pass_unchanged_and_the_layer_writes_the_ends() {
 }
 
 #[test]
+fn the_text_of_a_warning_is_cut() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let ending = Ending::new().warning(Level::Note, 1003, "x".repeat(100_000));
+    Backend::of(vec![Piece::End(ending)]).send(&server, &mut client, 2, update(""));
+    assert_eq!(client.reply(2).good().warnings[0].msg.len(), 2048);
+}
+
+#[test]
 fn the_ending_says_what_the_other_server_said() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);

@@ -321,10 +321,12 @@ impl<S: Service> Session<S> {
         self.end_command(body)
     }
 
-    /// Answers a request whose digest is not in the cache. Later requests are not affected.
+    /// Answers a request whose digest is not in the cache. Of later requests, only those of its expect
+    /// block fail.
     pub(super) fn miss(&self, out: &Output, body: &mut Body<S::Session>, text: &str) -> StepResult {
         let error = SessionError::cache_miss(text);
         self.write(out, |encoder| put_error(encoder, &error));
+        body.expect_blocks.note(true);
         self.end_command(body)
     }
 
