@@ -265,6 +265,11 @@ impl Conn {
         }
     }
 
+    /// Returns true if the user has set the idle time-out of this connection.
+    pub(super) fn has_own_idle_timeout(&self) -> bool {
+        self.idle_timeout.load(Ordering::Relaxed) != NOT_SET
+    }
+
     /// Sets the idle time-out of this connection. The receiving side sets its timer by it.
     pub(super) fn set_idle_timeout(&self, limit: Duration) {
         let nanos = u64::try_from(limit.as_nanos()).unwrap_or(NOT_SET - 1).min(NOT_SET - 1);

@@ -182,7 +182,10 @@ impl Round<'_> {
         self.set_closing(recv, true);
         recv.reason = Some(reason);
         self.conn.advance_to_closing();
-        self.conn.finish_layers();
+        // The peer of an aborted connection must not take a part of the stream for the whole.
+        if !(self.marks | self.conn.recv.marks()).has(RESET) {
+            self.conn.finish_layers();
+        }
         // If nothing waits, the mark comes back at once.
         self.conn.tell_when_flushed();
     }
@@ -391,11 +394,14 @@ impl Round<'_> {
     fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
         let timeout = self.conn.idle_timeout();
         let accepted = self.conn.origin == Origin::Accepted;
-        if timeout.is_zero() || !accepted || recv.stage != Stage::Open {
+        let is_silent = recv.silent_until.is_some() && !self.conn.has_own_idle_timeout();
+        if timeout.is_zero() || !accepted || recv.stage != Stage::Open || is_silent {
             return None;
         }
         let sent = self.conn.sent_lately.swap(false, Ordering::Relaxed);
-        if sent || self.conn.recv.is_held() || self.conn.pending.load(Ordering::Relaxed) > 0 {
+        // The peer may wait for an answer, also if the protocol has no room for its request yet.
+        let waits = self.conn.recv.is_held() || recv.aside_until.is_some();
+        if sent || waits || self.conn.pending.load(Ordering::Relaxed) > 0 {
             recv.heard_at = Some(now);
         }
         Some(recv.heard_at? + timeout)

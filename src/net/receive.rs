@@ -156,7 +156,13 @@ impl Round<'_> {
         }
         match recv.ending.take() {
             None => {}
-            Some(Ending::EndOfStream) => self.end_of_stream(recv),
+            Some(Ending::EndOfStream) => {
+                self.end_of_stream(recv);
+                // A reset may have come with the end, in one event.
+                if recv.hung_up {
+                    self.look_for_reset(recv);
+                }
+            }
             Some(Ending::Close(reason)) => self.start_closing(recv, reason),
             Some(Ending::Abort(reason)) => {
                 self.finish(recv, Some(reason));

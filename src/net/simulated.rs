@@ -1169,6 +1169,21 @@ mod tests {
     }
 
     #[test]
+    fn the_idle_time_does_not_begin_with_a_handshake() {
+        let (idle, first) = (Duration::from_secs(5), Duration::from_secs(60));
+        let config = Config::default().idle_timeout(idle).first_bytes_timeout(first);
+        let handshake = config.handshake_timeout;
+        let mut world = in_brackets(config, Answers(0));
+        world.sends(b"<");
+        let began = world.now;
+        world.looks_at(began + handshake + LATE);
+        world.looks_at(world.now + idle + LATE);
+        assert!(!world.conn.is_closed());
+        world.looks_at(began + first);
+        assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), 1);
+    }
+
+    #[test]
     fn a_peer_that_waits_for_a_late_handshake_gets_its_time_again() {
         let limit = Config::default().first_bytes_timeout;
         assert_eq!(limit, Config::default().handshake_timeout);

@@ -530,6 +530,32 @@ fn a_reset_behind_the_half_close_ends_the_connection_of_a_held_request() {
     server.wait_for(Counter::ClosedReset, 20);
 }
 
+/// Both come as one event, because the handler runs when they arrive.
+#[test]
+fn a_reset_that_comes_with_the_half_close_ends_the_connection_of_a_held_request() {
+    let (inside, entered) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let may_go = Mutex::new(may_go);
+    let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        let _ = inside.send(conn.hold());
+        may_go.lock().expect("unpoisoned").recv_timeout(LONG).expect("told to go on");
+        Ok(())
+    });
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    for round in 1..=20 {
+        let mut peer = server.peer();
+        peer.send(b"question");
+        let hold = entered.recv_timeout(LONG).expect("the handler runs");
+        peer.finish();
+        peer.reset();
+        go.send(()).expect("the handler waits");
+        ends.wait_for(round);
+        drop(hold);
+    }
+    server.wait_for(Counter::ClosedReset, 20);
+}
+
 #[test]
 fn a_close_ends_a_connection_whose_peer_never_stops_sending() {
     for kind in BOTH {

@@ -511,6 +511,45 @@ fn the_farewell_of_a_layer_follows_all_that_was_sent() {
     }
 }
 
+/// Aborts in `received` or, if no input comes, in `ended`.
+struct Aborts;
+
+impl Protocol for Aborts {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        conn.abort("cut off");
+        Err("an error".into())
+    }
+
+    fn ended(&self, conn: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        conn.abort("cut off");
+        Ok(HalfClose::End)
+    }
+}
+
+#[test]
+fn an_aborted_connection_sends_no_farewell() {
+    let runtime = start(config());
+    let listener = listen(&runtime, &[7], Aborts);
+    for sends in [true, false] {
+        let mut peer = Foreign::new(peer(&listener), &[7]);
+        peer.handshake();
+        if sends {
+            peer.send(b"a request");
+        } else {
+            let mut farewell = Vec::new();
+            peer.seals[0].record(b"", &mut farewell);
+            peer.peer.send(&farewell);
+        }
+        assert_eq!(peer.peer.receive_all(), (Vec::new(), End::Reset));
+    }
+}
+
 #[test]
 fn an_end_without_farewell_is_told_from_one_with_it() {
     let runtime = start(config());
