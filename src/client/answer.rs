@@ -275,6 +275,7 @@ impl Answer {
                 if std::mem::take(&mut self.is_past_columns) {
                     self.columns.clear();
                     self.column_bytes = 0;
+                    self.joined.check_whole()?;
                     self.joined.clear();
                 }
                 self.allow(end - start)?;
@@ -314,6 +315,7 @@ impl Answer {
                 return Ok(Some(Row { cells, columns: &self.columns }));
             }
             let Found::Frame(kind, start, end) = self.next(Outstanding::wait)? else {
+                self.joined.check_whole()?;
                 return Ok(None);
             };
             if self.take_columns(kind, start, end)? {
@@ -322,6 +324,7 @@ impl Answer {
             self.is_past_columns = true;
             match kind {
                 ServerKind::Row => {
+                    self.joined.check_whole()?;
                     let cells =
                         self.reader.row(&self.bytes[start..end]).map_err(Error::malformed)?;
                     if cells.len() != self.columns.len() {

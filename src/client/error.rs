@@ -181,7 +181,10 @@ impl fmt::Display for ErrorKind {
             Self::SessionEnded => f.write_str("the session has ended"),
             Self::Closed => f.write_str("the client is closed"),
             Self::TooLong { bytes, limit } => {
-                write!(f, "the request has {bytes} bytes, a frame at most {limit}")
+                write!(
+                    f,
+                    "the request has {bytes} bytes, a frame at most {limit} (max_allowed_packet)"
+                )
             }
             Self::TooManyTimestamps(count) => {
                 write!(f, "{count} timestamps at once, at most {} are allowed", i32::MAX)

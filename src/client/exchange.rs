@@ -97,8 +97,8 @@ impl Taken {
 impl Shared {
     pub(super) fn new(options: Arc<Options>) -> Self {
         Self {
+            limits: options.limits,
             options,
-            limits: Limits::default(),
             out: Vec::new(),
             events: Vec::new(),
             open: 0,
@@ -510,6 +510,7 @@ impl Exchange {
         // The user does not know of the digest. Without the cancellation the request would have
         // been sent again.
         let is_unsent = reply.is_cache_miss() && slot.cancelled;
+        let has_result = slot.has_result();
         match asked {
             _ if is_unsent => {
                 let kind = ErrorKind::Server(Arc::new(interrupted()));
@@ -521,6 +522,10 @@ impl Exchange {
                 self.die(&Error::new(Fate::Refused, kind), shared);
             }
             _ if reply.scope() == Scope::Session => self.die(&Error::server(reply), shared),
+            _ if has_result => {
+                let kind = ErrorKind::Server(Arc::new(reply));
+                self.end_current(Err(Error::unknown(kind)), shared);
+            }
             _ => self.end_current(Err(Error::server(reply)), shared),
         }
     }

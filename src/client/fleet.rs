@@ -235,6 +235,11 @@ impl Fleet {
             // To connect may take long, because it looks up a name. This thread may have a deadline, or
             // be reading a connection.
             for number in todo.connect {
+                // A runtime that ends refuses the connection at once, and may have no worker left.
+                if self.handle.usage().is_draining() {
+                    self.connect(number);
+                    continue;
+                }
                 let fleet = Arc::downgrade(self);
                 let connect = move || {
                     if let Some(fleet) = fleet.upgrade() {
@@ -256,9 +261,7 @@ impl Fleet {
             return;
         }
         let link = Link::connect(self, number);
-        if link.lost().is_some() {
-            self.link_lost(&link);
-        } else if !lock(&self.inner).links.begun(&link) {
+        if !lock(&self.inner).links.begun(&link) {
             link.end(&Error::unknown(ErrorKind::Closed));
         }
     }

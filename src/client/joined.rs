@@ -31,6 +31,16 @@ impl Joined {
         self.parts.as_ref().is_none_or(|(_, rows)| rows.is_empty())
     }
 
+    /// Returns an error if the first frames of a chunk have come and not the last one.
+    pub(super) fn check_whole(&self) -> Result<(), Error> {
+        match &self.parts {
+            Some((joiner, _)) if joiner.pending_columns() > 0 => {
+                Err(Error::protocol("a chunk is not complete"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Begins another result.
     pub(super) fn clear(&mut self) {
         self.parts = None;

@@ -109,11 +109,7 @@ impl Link {
                 link.act(State::handle_looked_up);
             }
             Err(error) => {
-                let error = Error::not_sent(ErrorKind::Connect(error.to_string().into()));
-                // The caller learns of the failure by the returned state, so it is not notified.
-                let mut inner = lock(&link.inner);
-                inner.state.lose(&error);
-                inner.lost_reported = true;
+                link.end(&Error::not_sent(ErrorKind::Connect(error.to_string().into())));
             }
         }
         link

@@ -74,6 +74,8 @@ pub(super) struct Slot {
     pub(super) seq: u64,
     asked: Asked,
     phase: Phase,
+    /// Set when a result was complete and another one may follow.
+    has_result: bool,
     /// Set if the request asked for chunks, so the answer may have them.
     chunks: bool,
     pub(super) place: Place,
@@ -108,6 +110,7 @@ impl Slot {
             seq: 0,
             asked,
             phase: Phase::Start,
+            has_result: false,
             chunks,
             place: Place::Held(Box::new(message)),
             again: None,
@@ -191,6 +194,12 @@ impl Slot {
         matches!(self.phase, Phase::Start) && self.bytes.is_empty()
     }
 
+    /// Returns true if the request is a call whose first result was complete. What it did before an error
+    /// may last.
+    pub(super) const fn has_result(&self) -> bool {
+        self.has_result
+    }
+
     /// Returns true if the request was sent, is unanswered, and no caller waits for its answer.
     pub(super) fn is_left(&self) -> bool {
         let own = matches!(self.asked, Asked::Open | Asked::Close);
@@ -232,6 +241,7 @@ impl Slot {
             },
             (_, phase, _) => (phase, Step::Illegal),
         };
+        self.has_result |= phase == Phase::Between;
         self.phase = phase;
         step
     }

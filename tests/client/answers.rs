@@ -219,7 +219,7 @@ fn a_statement_is_cancelled() {
 #[test]
 fn a_statement_without_a_session_is_interrupted_at_its_deadline() {
     let both = start();
-    let request = Request::sql("gate a").timeout(Duration::from_millis(20));
+    let request = Request::sql("gate a").timeout(Duration::from_millis(200));
     let error = both.client.execute(request).expect_err("the gate is closed");
     assert!(error.is_timeout(), "{error}");
     both.server.wait_until_even();
@@ -370,6 +370,43 @@ fn a_chunk_of_nulls_takes_no_more_memory_than_an_answer_may() {
         assert_eq!(read, rows.unwrap_or(0));
         assert_eq!(end.is_none(), rows.is_some());
         end.iter().for_each(is_too_much);
+    }
+}
+
+#[test]
+fn a_request_above_max_allowed_packet_fails_alone() {
+    let config = lab::config().max_allowed_packet(1 << 20);
+    let both = Both::start_on(config, |options| options.connections(1));
+    let (mut first, mut other) = (both.session(), both.session());
+    let error = first.send(Request::sql(vec![b'x'; 2 << 20])).expect_err("it is too long");
+    assert!(matches!(error.kind(), ErrorKind::TooLong { limit, .. } if *limit == 1 << 20));
+    for session in [&mut first, &mut other] {
+        assert_eq!(one(session.execute("one")), "1");
+    }
+}
+
+#[test]
+fn an_answer_that_ends_within_a_chunk_is_an_error() {
+    for ends in [true, false] {
+        let (client, _runtime) = against(move |encoder| {
+            for name in ["a", "b"] {
+                encoder.column(&Column::signed(name)).expect("it is short");
+            }
+            // It has one of the two columns.
+            encoder.frame(ServerKind::Chunk.number(), &[&nulls(1)]).expect("it is short");
+            if !ends {
+                encoder.row(|row| (0..2).for_each(|_| row.int(8))).expect("it is short");
+            }
+            encoder.fetch_done();
+            encoder.execute_ok();
+        });
+        let mut session = client.session().expect("a session");
+        let mut answer = session.execute(Request::sql("a").chunks()).expect("an answer");
+        let error = answer.next_row().expect_err("a column is missing");
+        assert_eq!(
+            error.to_string(),
+            "the server broke the protocol: a chunk is not complete (outcome unknown)"
+        );
     }
 }
 

@@ -567,6 +567,24 @@ fn held_requests_are_sent_up_to_the_limit_and_no_session_waits_for_ever() {
     assert_eq!(sent, [sessions, sessions].concat());
 }
 
+/// A procedure may have written before its last statement failed.
+#[test]
+fn an_error_behind_a_result_does_not_say_that_nothing_was_executed() {
+    for (has_result, fate) in [(false, Fate::Refused), (true, Fate::Unknown)] {
+        let mut bench = Bench::ready();
+        let session = bench.session();
+        let seq = bench.ask(session, "call p()");
+        bench.frames(session, |encoder| {
+            row(encoder, "a");
+            if has_result {
+                encoder.fetch_done_more_resultsets();
+            }
+        });
+        bench.error(session, 1062);
+        bench.fails(session, seq, 1062, fate);
+    }
+}
+
 #[test]
 fn the_mark_between_results_may_stand_before_or_behind_the_columns_of_the_next() {
     for order in ["crmcrf", "crcmrmf", "cmcrf", "crmmf", "crmcmcrf", "crcmrcmrf", "crm"] {
