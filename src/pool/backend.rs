@@ -428,12 +428,13 @@ impl<M: Manage> Inner<M> {
         ask: &Ask,
     ) -> Result<Option<M::Connection>, GetError> {
         let now = clock::now();
-        let deadline = self.apply(|stack, fx| match stack.fail_if_late(now, ask) {
-            Some(late) => {
+        let deadline = self.apply(|stack, fx| {
+            if stack.is_late(now, ask) {
                 stack.connect_abandoned(now, ticket, fx);
-                Err(late)
             }
-            None => Ok(stack.connect_deadline(now, Some(ask))),
+            stack
+                .fail_if_late(now, ask)
+                .map_or_else(|| Ok(stack.connect_deadline(now, Some(ask))), Err)
         });
         deadline.map(|deadline| self.connect(ticket, deadline))
     }
@@ -661,7 +662,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::pool::Pool;
+    use crate::pool::{Cause, Pool};
 
     struct Numbers;
 
@@ -695,7 +696,8 @@ mod tests {
         let Asked::Now(grant @ Grant::Connect(_)) = asked else { panic!("it may connect") };
         assert_eq!(inner.status().connecting, 1);
         let late = Ask { deadline: Some(now), ..ask };
-        assert!(matches!(inner.accept(grant, &late), Err(GetError::Timeout { .. })));
+        let error = inner.accept(grant, &late).expect_err("too late");
+        assert!(matches!(error, GetError::Timeout { cause: Cause::NoTime, .. }), "{error:?}");
         assert_eq!((inner.status().connecting, inner.status().totals.connects), (0, 0));
     }
 }

@@ -373,8 +373,11 @@ impl<C, W> Stack<C, W> {
 
     /// Counts a caller whose deadline has passed, if it has.
     pub(super) fn fail_if_late(&mut self, now: Instant, ask: &Ask) -> Option<GetError> {
-        let is_late = ask.deadline(&self.limits).is_some_and(|deadline| deadline <= now);
-        is_late.then(|| self.time_out(now, ask))
+        self.is_late(now, ask).then(|| self.time_out(now, ask))
+    }
+
+    pub(super) fn is_late(&self, now: Instant, ask: &Ask) -> bool {
+        ask.deadline(&self.limits).is_some_and(|deadline| deadline <= now)
     }
 
     fn time_out(&mut self, now: Instant, ask: &Ask) -> GetError {
