@@ -67,6 +67,8 @@ pub(crate) use group::Group;
 pub(crate) use noise::{Topic, log, log_some};
 #[cfg(feature = "internal")]
 pub(crate) use queue::TaskQueue;
+#[cfg(feature = "status")]
+pub(crate) use run_queues::LANES;
 #[cfg(feature = "internal")]
 pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;

@@ -42,6 +42,9 @@ struct Lane<T> {
     seen: CachePadded<Seen>,
 }
 
+/// Number of lanes. Each has the capacity `epoll_work_queue_capacity`.
+pub(crate) const LANES: usize = 4;
+
 #[derive(Debug)]
 struct Queued<T> {
     task: T,
@@ -268,7 +271,7 @@ impl<T> RunQueues<T> {
         Duration::from_nanos(ages.max().unwrap_or(0))
     }
 
-    fn run_queues(&self) -> [&Lane<T>; 4] {
+    fn run_queues(&self) -> [&Lane<T>; LANES] {
         [&self.progress, &self.login, &self.ordinary, &self.spent]
     }
 

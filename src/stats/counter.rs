@@ -13,7 +13,7 @@ named! {
     ConnectionsConnected "connections_connected" "outgoing connections established",
     ConnectionsClosed "connections_closed" "connections ended, for whatever reason",
     ConnectionsRefusedLimit "connections_refused_limit"
-        "accepted and closed at once: max_connections reached",
+        "closed at once, or named by a PROXY header: max_connections or max_connections_per_address reached",
     ConnectionsRefusedSilentLimit "connections_refused_silent_limit"
         "accepted and closed at once: max_silent_connections reached",
     ConnectionsRefusedHandshakes "connections_refused_handshakes"

@@ -8,7 +8,7 @@ use std::process;
 use std::time::Duration;
 
 use super::{Look, Status};
-use crate::runtime::{ThreadKind, WorkerState};
+use crate::runtime::{LANES, ThreadKind, WorkerState};
 use crate::stats::{Counter, Histogram, Short, Stage};
 use crate::sys::clock;
 
@@ -89,7 +89,7 @@ fn counters(look: &Look, title: &str, shown: impl Iterator<Item = Counter>) -> S
 /// Gauges beside the tunables that limit them.
 fn limits(status: &Status, look: &Look) -> String {
     let (now, config) = (&look.now, status.handle.settings());
-    let queue = config.epoll_work_queue_capacity * now.groups as usize;
+    let queue = config.epoll_work_queue_capacity * LANES * now.groups as usize;
     let unauthenticated = config.max_unauthenticated_connections;
     let shown = [
         ("connections", now.connections, config.max_connections),
