@@ -6,8 +6,8 @@ use super::Config;
 
 /// Setters for threads that are added while the base threads wait.
 impl Config {
-    /// Number of extra workers to which a group grows at once when it begins to grow. It keeps
-    /// them from then on, also while it needs no more than its base.
+    /// Number of extra workers to which a group grows at once when its handlers announce waits. It
+    /// keeps them from then on, also while it needs no more than its base.
     ///
     /// *Live.* *Range* 0..=16. *Default* 0: one at a time, as they are needed. *Price*: threads
     /// started for a short stall that a single one would have covered.
@@ -74,8 +74,7 @@ impl Config {
     /// others wait for that lock.
     ///
     /// *Start only.* *Range* 0..=16; with 0 such work competes with all other. *Default* 1: one
-    /// that does not wait suffices, because another is started when it does. *Price*: a thread each
-    /// as soon as there is such work and no other thread to do it.
+    /// that does not wait suffices, because another is started when it does. *Price*: a thread each.
     #[must_use]
     pub const fn reserve_threads_per_group(mut self, threads: usize) -> Self {
         self.reserve_threads_per_group = threads;

@@ -498,7 +498,7 @@ impl Source for Connection {
             return;
         }
         if let Some(running) = conn.leave_marks(marks) {
-            let _serving = Serving::begin(conn.origin);
+            let _serving = conn.serve();
             receive::run(self, running, context);
         }
     }
@@ -532,7 +532,7 @@ impl Source for Connection {
 
     fn resume(&self, context: &mut WorkerContext<'_>) {
         if let Some(running) = self.0.recv.resume() {
-            let _serving = Serving::begin(self.0.origin);
+            let _serving = self.0.serve();
             receive::run(self, running, context);
         }
     }
@@ -544,9 +544,19 @@ impl Source for Connection {
     fn class(&self) -> Class {
         self.0.class()
     }
+
+    fn watch_end(&self) -> Option<Box<dyn Fn() -> bool>> {
+        let conn = self.clone();
+        Some(Box::new(move || conn.0.phase() < Phase::Closed))
+    }
 }
 
 impl Conn {
+    /// Notes that this thread runs code for the connection, until the result is dropped.
+    pub(super) fn serve(&self) -> Option<Serving> {
+        self.token.get().map(|token| Serving::begin(self.origin, &self.group, *token))
+    }
+
     /// Serves the sending side. Returns the marks for the receiving side.
     fn marks_of(self: &Arc<Self>, readiness: Readiness) -> Marks {
         let mut marks = Marks::NONE;

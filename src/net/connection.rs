@@ -17,7 +17,7 @@ use super::pieces::Pieces;
 use super::read_buf::Input;
 use super::send_queue::Sent;
 use crate::config::ConfigError;
-use crate::runtime::{Class, Group};
+use crate::runtime::{Class, Group, Serving};
 use crate::sys::socket;
 
 /// Handle of a connection. It is cheap to clone and may be sent to any thread.
@@ -212,6 +212,11 @@ impl Connection {
     #[must_use]
     pub fn is_backlogged(&self) -> bool {
         self.pending_bytes() > self.0.group.config().write_high_watermark_bytes
+    }
+
+    /// Notes that this thread runs code for the connection, until the result is dropped.
+    pub(crate) fn serve(&self) -> Option<Serving> {
+        self.0.serve()
     }
 
     /// Returns true if the connection has ended or is about to. Then no more bytes can be sent. A

@@ -42,7 +42,8 @@ impl Builder {
         self
     }
 
-    /// Called on each thread before it works.
+    /// Called on each thread before it works. It must not wait for a handler: until it returns, the
+    /// thread counts as free, so no other one is added.
     #[must_use]
     pub fn on_thread_start(mut self, hook: impl Fn(&ThreadInfo) + Send + Sync + 'static) -> Self {
         self.hooks.start = Some(Arc::new(hook));

@@ -1,6 +1,7 @@
 //! The end of a runtime, in numbered steps.
 
 use std::fmt;
+use std::ptr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ pub struct DrainReport {
     /// Connections that ended in order, accepted and outgoing ones: no callback ran, no request held
     /// them, and what they had sent has left.
     pub finished: u64,
-    /// Connections that were refused at a limit of connections, and closures that `spawn` returned.
+    /// Connections that were refused at a limit of connections or handshakes, layers that were refused
+    /// in mid-stream, and closures that `spawn` returned.
     pub refused: u64,
     /// Connections that were cut at the deadline: with requests or replies unfinished, or because no
     /// worker was free to end them.
@@ -100,10 +102,15 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let on_worker = threads.is_one();
     let before = counted(shared);
 
-    // A handler that drains its own runtime does not wait for its own connection.
+    // A handler that drains its own runtime does not wait for its own connection. That may end
+    // meanwhile, and is then not counted any more.
     let own = usize::from(on_worker);
     let serves = if on_worker { serves() } else { None };
-    let served = usize::from(serves.is_some());
+    let is_open = serves.and_then(|served| {
+        let group = shared.groups.iter().find(|group| ptr::eq(&***group, served.group));
+        group.and_then(|group| group.watch_end(served.token))
+    });
+    let served = || usize::from(is_open.as_ref().is_some_and(|is_open| is_open()));
 
     // 1. From now on `spawn` refuses closures, and `spawn_wait` no longer waits for room.
     usage.start_draining();
@@ -112,16 +119,17 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     //    finish. Outgoing connections ignore it: requests in progress may wait for their answers.
     notify(shared, DRAIN);
     // Listeners are checked first: a closed listener has counted all connections that it accepted.
-    let served_accepted = usize::from(serves == Some(Origin::Accepted));
+    let serves_accepted = serves.is_some_and(|served| served.origin == Origin::Accepted);
+    let served_accepted = || if serves_accepted { served() } else { 0 };
     let only_outgoing =
-        || usage.listeners() == 0 && usage.connections_of(Origin::Accepted) <= served_accepted;
+        || usage.listeners() == 0 && usage.connections_of(Origin::Accepted) <= served_accepted();
     let in_time = usage.wait_until(deadline, only_outgoing);
     // 3. No accepted connection is left to send requests, so the outgoing ones are notified.
     usage.start_draining_outgoing();
     if in_time && usage.connections_of(Origin::Outgoing) > 0 {
         notify(shared, DRAIN);
     }
-    let done = || usage.listeners() == 0 && usage.connections() <= served;
+    let done = || usage.listeners() == 0 && usage.connections() <= served();
     usage.wait_until(deadline, done);
     // 4. At the deadline, the rest is cut, and the workers get a little time for it. Two kinds of
     //    sources end in any case: foreign descriptors, which have no other end, and the connection
@@ -130,7 +138,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     notify(shared, if late { CUT } else { OVER });
     let cut_deadline = deadline.max(clock::now() + GRACE);
     if late {
-        usage.wait_until(cut_deadline, || usage.connections() <= served);
+        usage.wait_until(cut_deadline, || usage.connections() <= served());
     }
     // 5. The threads finish the queued tasks and leave.
     for group in &shared.groups {
@@ -169,7 +177,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     }
 
     // Connections that no worker closed any more. They are not among the closed ones below.
-    let left_over = usage.connections().saturating_sub(served);
+    let left_over = usage.connections().saturating_sub(served());
     let mut report = DrainReport::of(&counted(shared).since(&before));
     report.cut += left_over as u64;
     stuck.extend(blocked);
@@ -198,6 +206,7 @@ impl DrainReport {
         let refused = [
             Counter::ConnectionsRefusedLimit,
             Counter::ConnectionsRefusedSilentLimit,
+            Counter::ConnectionsRefusedHandshakes,
             Counter::ConnectionsRefusedDescriptors,
             Counter::SpawnRefused,
         ];

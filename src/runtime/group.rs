@@ -255,6 +255,16 @@ impl Group {
         self.slots.pin(token)
     }
 
+    /// Returns code that is true until this connection has ended.
+    pub(super) fn watch_end(&self, token: Token) -> Option<Box<dyn Fn() -> bool>> {
+        if !self.pin(token) {
+            return None;
+        }
+        let watch = self.pinned(token).watch_end();
+        self.release(token);
+        watch
+    }
+
     /// Releases a reference. If it was the last one, the reclaim is queued.
     pub(crate) fn release(&self, token: Token) {
         if self.slots.release(token) == Released::Last {

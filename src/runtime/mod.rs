@@ -191,14 +191,8 @@ impl Runtime {
             // The connections belong to the parent process.
             return DrainReport::default();
         }
-        let drain = || drain::drain(&self.handle.shared, deadline);
-        if self.handle.shared.threads.is_one() {
-            // The caller is a worker of this runtime. A thread added to a runtime that ends would
-            // only delay the end.
-            return drain();
-        }
-        // The caller may be a worker of another runtime, whose other tasks must continue.
-        stall::run(drain)
+        // The caller may be a worker, of this runtime or another one, whose other tasks must continue.
+        stall::run(|| drain::drain(&self.handle.shared, deadline))
     }
 }
 

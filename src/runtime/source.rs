@@ -104,6 +104,11 @@ pub(crate) trait Source: Send + Sync {
 
     /// Class of its work.
     fn class(&self) -> Class;
+
+    /// Returns code that is true until the connection has ended. `None` for other sources.
+    fn watch_end(&self) -> Option<Box<dyn Fn() -> bool>> {
+        None
+    }
 }
 
 /// Mark that the source's deadline has passed.

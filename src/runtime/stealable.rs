@@ -49,12 +49,6 @@ impl<T> Stealable<T> {
     }
 }
 
-impl<T> Default for Stealable<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<T> fmt::Debug for Stealable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stealable").field("there", &!self.is_empty()).finish_non_exhaustive()

@@ -68,19 +68,27 @@ impl fmt::Debug for Task {
 }
 
 thread_local! {
-    /// Origin of the connection for which this thread runs code. `None` elsewhere: in a task, a timer,
-    /// a destructor, and on threads of the host.
-    static SERVES: Cell<Option<Origin>> = const { Cell::new(None) };
+    /// Connection for which this thread runs code. `None` elsewhere: in a task, a timer, a destructor,
+    /// and on threads of the host.
+    static SERVES: Cell<Option<Served>> = const { Cell::new(None) };
+}
+
+/// Connection that waits for the code of a thread. The address of its group is only compared.
+#[derive(Clone, Copy)]
+pub(super) struct Served {
+    pub(super) origin: Origin,
+    pub(super) group: *const Group,
+    pub(super) token: Token,
 }
 
 /// Guard. Until it is dropped, a connection waits for the code that this thread runs.
 pub(crate) struct Serving {
-    before: Option<Origin>,
+    before: Option<Served>,
 }
 
 impl Serving {
-    pub(crate) fn begin(origin: Origin) -> Self {
-        Self { before: SERVES.replace(Some(origin)) }
+    pub(crate) fn begin(origin: Origin, group: &Group, token: Token) -> Self {
+        Self { before: SERVES.replace(Some(Served { origin, group, token })) }
     }
 }
 
@@ -90,8 +98,8 @@ impl Drop for Serving {
     }
 }
 
-/// Origin of the connection that waits for the code that this thread runs.
-pub(super) fn serves() -> Option<Origin> {
+/// Connection that waits for the code that this thread runs.
+pub(super) fn serves() -> Option<Served> {
     SERVES.get()
 }
 

@@ -264,7 +264,7 @@ impl Threads {
             if reason == ThreadReason::Drain {
                 group_2.end_rest();
             }
-            Worker::new(Arc::clone(&group_2), slot, kind, role).run();
+            Worker::new(Arc::clone(&group_2), slot, kind).run(role);
             run_hook(&group_2, hooks.stop.as_ref(), &info_2);
             // Before the place is free for another thread: no more slots are taken than threads are
             // allowed.

@@ -35,7 +35,6 @@ pub(super) struct Worker {
     group: Arc<Group>,
     slot: usize,
     kind: ThreadKind,
-    role: Role,
     read_buf: Vec<u8>,
     /// End of the last interval that was timed.
     now: Instant,
@@ -79,7 +78,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 
 impl Worker {
-    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind, role: Role) -> Self {
+    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind) -> Self {
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
         let stalls = Stalls::new(Arc::clone(&group), slot, kind);
         let now = clock::now();
@@ -87,7 +86,6 @@ impl Worker {
             group,
             slot,
             kind,
-            role,
             read_buf,
             now,
             due: Vec::new(),
@@ -103,15 +101,15 @@ impl Worker {
     }
 
     /// Works until the thread ends.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self, role: Role) {
         self.group.enter(self.slot);
         // Before a reserve thread stands by, so that it is bound from the start.
         self.stay_bound();
         let stalls = Rc::clone(&self.stalls);
         let _announced = stalls.install();
         if self.kind == ThreadKind::Reserve {
-            while self.role == Role::Called || self.stand_by() {
-                self.role = Role::StandingBy;
+            let mut called = role == Role::Called;
+            while mem::take(&mut called) || self.stand_by() {
                 self.end_pause();
                 self.serve();
             }

@@ -17,7 +17,7 @@ use super::conn_shared::ConnShared;
 use super::session_shared::SessionShared;
 use crate::codec::encoder::{Encoder, Metadata, OutBuffer};
 use crate::net::{Cork, FULL, Held, OLD, Sent, flush_corked};
-use crate::runtime::{Origin, Serving, Work};
+use crate::runtime::Work;
 use crate::sync::stall;
 use crate::sys::clock;
 
@@ -51,7 +51,7 @@ const STRIDE: usize = 1 << 10;
 impl Output {
     /// Runs `code` with an output for a connection, and sends the output at the end.
     pub(super) fn with<R>(conn: &Arc<ConnShared>, code: impl FnOnce(&Self) -> R) -> R {
-        let _serving = Serving::begin(Origin::Accepted);
+        let _serving = conn.net.serve();
         // The thread-locals are gone if a destructor of another one finishes a deferred request.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
         let buffer = spare.unwrap_or_else(|| OutBuffer::new(&conn.server.pages));

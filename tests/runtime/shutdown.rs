@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::net::{Close, Connection, Input};
+use epoll_group::net::{Close, Connection, Hold, Input, Protocol, Turn};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, DrainReport, Handle, Interest, Runtime};
 use lab::protocol::{Bytes, echo};
@@ -502,6 +502,82 @@ fn a_runtime_can_end_in_a_handler_of_its_own_whose_peer_is_still_answered() {
         assert_eq!(other.receive_to_finish(), b"");
         eventually(LONG, || threads_named(&prefix).is_empty());
     }
+}
+
+/// Holds the requests of others. The connection that sends [`SHUTDOWN`] breaks, and drains its runtime.
+struct Admin {
+    own: Own,
+    broken: Mutex<Option<Connection>>,
+    held: mpsc::Sender<(Connection, Hold)>,
+}
+
+const SHUTDOWN: &[u8] = b"shutdown";
+
+impl Protocol for Admin {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        if input.take_all() == SHUTDOWN {
+            *self.broken.lock().expect("no panic") = Some(conn.clone());
+        } else {
+            self.held.send((conn.clone(), conn.hold())).expect("waited for");
+        }
+        Ok(())
+    }
+
+    fn released(&self, _: &Connection, _: Turn) {
+        let broken = self.broken.lock().expect("no panic").take();
+        if let Some(conn) = broken {
+            conn.abort("broken");
+            self.own.end(End::Drain);
+        }
+    }
+}
+
+#[test]
+fn a_drain_in_a_handler_whose_connection_breaks_waits_for_the_others() {
+    let ((own, told), (hold, held)) = (Own::new(), mpsc::channel());
+    let slot = Arc::clone(&own.runtime);
+    let config = Config::default().epoll_groups(1).epoll_threads_per_group(3);
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let admin = Admin { own, broken: Mutex::default(), held: hold };
+    let listener = runtime.listen("127.0.0.1:0", admin).expect("a listener");
+    let [mut peer, mut breaks] = [(); 2].map(|()| Peer::connect(listener.local_addr()));
+    peer.send(REQUEST);
+    let (conn, hold) = held.recv_timeout(LONG).expect("a request");
+    let handle = runtime.handle();
+    *slot.lock().expect("no panic") = Some(runtime);
+    breaks.send(SHUTDOWN);
+    eventually(LONG, || handle.spawn(|| ()).is_err());
+    eventually(LONG, || handle.stats().connections == 1);
+    thread::park_timeout(Duration::from_millis(20));
+    conn.send(REQUEST);
+    drop((conn, hold));
+    assert_clean(&told.recv_timeout(LONG).expect("it ends").expect("a report"));
+    assert_eq!(peer.receive_to_finish(), REQUEST);
+}
+
+#[test]
+fn a_drain_in_a_task_of_the_only_worker_runs_the_tasks_behind_it() {
+    let (runtime, gate) = (workers(1), Gate::default());
+    let handle = runtime.handle();
+    let (tell, told) = mpsc::channel();
+    let held = gate.clone();
+    let drains = move || {
+        held.pass();
+        tell.send(runtime.drain(LONG)).expect("waited for");
+    };
+    handle.spawn(drains).expect("room");
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&ran);
+    handle.spawn(move || runs.store(true, Ordering::SeqCst)).expect("room");
+    gate.open();
+    assert_clean(&told.recv_timeout(LONG).expect("the drain returns"));
+    assert!(ran.load(Ordering::SeqCst));
 }
 
 /// Ends its runtime when it is dropped.

@@ -28,7 +28,7 @@ fn alone() -> (Runtime, Worker) {
     let (runtime, _) = Builder::default().config(config).assemble(None).expect("descriptors");
     let group = Arc::clone(&runtime.handle.shared.groups[0]);
     let slot = group.thread_set.occupy(ThreadKind::Base);
-    let worker = Worker::new(group, slot, ThreadKind::Base, Role::Called);
+    let worker = Worker::new(group, slot, ThreadKind::Base);
     worker.begin(false);
     (runtime, worker)
 }
