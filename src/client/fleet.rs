@@ -5,6 +5,7 @@
 //! are made and callers get their results after it was released.
 
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use super::options::Options;
 use super::session::Session;
 use super::status::Status;
 use super::waiting::{Callback, Caller, Outcome, Receiver, Waiting};
-use crate::net::ToAddress;
+use crate::net::{Address, ToAddress};
 use crate::runtime::{Class, Handle, Timer, after, is_late};
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -27,7 +28,7 @@ pub(super) struct Fleet {
     pub(super) handle: Handle,
     pub(super) options: Arc<Options>,
     /// Address of the server. Tests pass another type than the text in the options.
-    pub(super) address: Box<dyn ToAddress + Send + Sync>,
+    address: Arc<dyn ToAddress + Send + Sync>,
     /// Callbacks of callers, and connections to make.
     calls: Arc<Calls>,
     inner: Mutex<Inner>,
@@ -65,7 +66,7 @@ struct Todo {
 
 impl Fleet {
     pub(super) fn new(handle: Handle, options: Options) -> Arc<Self> {
-        let address = Box::new(options.address.clone());
+        let address = Arc::new(options.address.clone());
         Self::with_address(handle, options, address)
     }
 
@@ -73,7 +74,7 @@ impl Fleet {
     pub(super) fn with_address(
         handle: Handle,
         options: Options,
-        address: Box<dyn ToAddress + Send + Sync>,
+        address: Arc<dyn ToAddress + Send + Sync>,
     ) -> Arc<Self> {
         let (options, calls) = (Arc::new(options), Calls::new());
         Arc::new(Self { handle, options, address, calls, inner: Mutex::default() })
@@ -232,21 +233,17 @@ impl Fleet {
             self.arm(due);
         }
         if !todo.connect.is_empty() {
-            // To connect may take long, because it looks up a name. This thread may have a deadline, or
-            // be reading a connection.
+            // To look up a name may take long. This thread may have a deadline, or be reading a
+            // connection.
             for number in todo.connect {
+                let fleet = Arc::downgrade(self);
+                let connect = move || Self::look_up(&fleet, number);
                 // A runtime that ends refuses the connection at once, and may have no worker left.
                 if self.handle.usage().is_draining() {
-                    self.connect(number);
-                    continue;
+                    connect();
+                } else {
+                    self.calls.add(Box::new(connect));
                 }
-                let fleet = Arc::downgrade(self);
-                let connect = move || {
-                    if let Some(fleet) = fleet.upgrade() {
-                        fleet.connect(number);
-                    }
-                };
-                self.calls.add(Box::new(connect));
             }
             self.calls.hand_out(self.handle.group_here());
         }
@@ -255,12 +252,27 @@ impl Fleet {
         }
     }
 
-    /// Makes a connection, unless the client was closed. Waits for the lookup of the server's name.
-    fn connect(self: &Arc<Self>, number: u64) {
-        if !lock(&self.inner).links.awaits(number) {
+    /// Looks up the server's name for a connection, and makes it. Waits without a reference to the client,
+    /// which may be dropped meanwhile.
+    fn look_up(fleet: &Weak<Self>, number: u64) {
+        let Some(this) = fleet.upgrade() else { return };
+        if !lock(&this.inner).links.awaits(number) {
             return;
         }
-        let link = Link::connect(self, number);
+        if this.handle.usage().is_draining() {
+            return this.connect(number, Ok(Vec::new()));
+        }
+        let address = Arc::clone(&this.address);
+        drop(this);
+        let found = address.to_addresses();
+        if let Some(fleet) = fleet.upgrade() {
+            fleet.connect(number, found);
+        }
+    }
+
+    /// Makes a connection to these addresses, unless the client was closed.
+    fn connect(self: &Arc<Self>, number: u64, found: io::Result<Vec<Address>>) {
+        let link = Link::connect(self, number, found);
         if !lock(&self.inner).links.begun(&link) {
             link.end(&Error::unknown(ErrorKind::Closed));
         }
@@ -551,7 +563,7 @@ mod tests {
         let here = Arc::<OnceLock<_>>::default();
         let name = Closes { address, fleet: Arc::clone(&here) };
         let options = Options::new("", "root");
-        let fleet = Fleet::with_address(runtime.handle().clone(), options, Box::new(name));
+        let fleet = Fleet::with_address(runtime.handle().clone(), options, Arc::new(name));
         here.set(Arc::downgrade(&fleet)).expect("set once");
         open(&fleet, Instant::now() + SECOND, &Arc::default());
         run(&runtime);
@@ -623,7 +635,7 @@ mod tests {
             let name =
                 SlowName { address, lookups: Arc::clone(&lookups), begun, end: end_of_lookup };
             let options = Options::new("", "root").max_connecting(1);
-            let fleet = Fleet::with_address(handle.clone(), options, Box::new(name));
+            let fleet = Fleet::with_address(handle.clone(), options, Arc::new(name));
             Self { fleet, listener, lookups, begins, end }
         }
 
@@ -668,6 +680,26 @@ mod tests {
         assert!(matches!(result, Some(Ok(()))), "{result:?}");
         drop(slow.end);
         drop(sessions);
+    }
+
+    #[test]
+    fn a_client_can_be_dropped_while_a_name_is_looked_up() {
+        let runtime = Runtime::builder().start().expect("threads");
+        let slow = Slow::new("gone", &runtime.handle());
+        let (give, given) = mpsc::channel();
+        let open = |fleet: &Arc<Fleet>| {
+            let give = give.clone();
+            let call = move |session: Outcome| give.send(session.is_err()).expect("a test");
+            fleet.open(clock::now() + 10 * SECOND, Receiver::Call(Box::new(call)));
+        };
+        open(&slow.fleet);
+        drop(slow.listener.accept().expect("a connection"));
+        assert_eq!(given.recv_timeout(10 * SECOND), Ok(true), "the connection has failed");
+        open(&slow.fleet);
+        slow.begins.recv_timeout(10 * SECOND).expect("the name is looked up again");
+        drop(slow.fleet);
+        assert_eq!(given.recv_timeout(10 * SECOND), Ok(true), "before the lookup ends");
+        drop(slow.end);
     }
 
     #[test]

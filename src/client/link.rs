@@ -17,8 +17,8 @@ use super::options::Options;
 use super::slot::Watcher;
 use super::state::State;
 use crate::net::{
-    Close, CloseReason, ConnectError, ConnectOptions, Connection, FullBacklog, HalfClose, Hold,
-    Input, Protocol,
+    Address, Close, CloseReason, ConnectError, ConnectOptions, Connection, FullBacklog, HalfClose,
+    Hold, Input, Protocol,
 };
 use crate::runtime::{Class, Group, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
@@ -85,9 +85,13 @@ impl Link {
         })
     }
 
-    /// Begins to connect. Waits for the lookup of the server's name.
-    pub(super) fn connect(fleet: &Arc<Fleet>, number: u64) -> Arc<Self> {
-        let Fleet { handle, options, address, .. } = &**fleet;
+    /// Begins to connect to the addresses of the server's name.
+    pub(super) fn connect(
+        fleet: &Arc<Fleet>,
+        number: u64,
+        found: io::Result<Vec<Address>>,
+    ) -> Arc<Self> {
+        let Fleet { handle, options, .. } = &**fleet;
         let link = Self::new(Arc::downgrade(fleet), options, number, clock::now());
         // The client must read even with a large backlog. Otherwise both sides could wait for each
         // other to read.
@@ -96,17 +100,11 @@ impl Link {
         // Without a limit the first address could take all the time of the connection.
         let notify = notify.connect_timeout(options.connect_timeout);
         let wire = Wire(Arc::clone(&link));
-        // A runtime that ends refuses the connection, and must not wait for a lookup.
-        let begun = if handle.usage().is_draining() {
-            Err(ConnectError::Draining)
-        } else {
-            handle.connect_with(&**address, notify, wire)
-        };
-        match begun {
+        let found = found.map_err(ConnectError::Address);
+        match found.and_then(|found| handle.connect_to(found, notify, wire)) {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
                 link.attach(&conn);
-                link.act(State::handle_looked_up);
             }
             Err(error) => {
                 link.end(&Error::not_sent(ErrorKind::Connect(error.to_string().into())));
@@ -389,7 +387,7 @@ mod tests {
     use crate::codec::encoder::{Encoder, OutBuffer};
     use crate::codec::frame::Header;
     use crate::config::Config;
-    use crate::net::{Address, Served, ToAddress};
+    use crate::net::{Address, Served};
     use crate::runtime::Simulated;
     use crate::stats::Counter;
     use crate::sys::clock;
@@ -458,23 +456,6 @@ mod tests {
         }
     }
 
-    /// Time of the lookup of a name. It is longer than the time to connect.
-    const LOOKUP: Duration = Duration::from_secs(5);
-
-    /// Addresses of one name. Its lookup advances the simulated time.
-    struct Name([SocketAddr; 2]);
-
-    impl ToAddress for Name {
-        fn to_address(&self) -> io::Result<Address> {
-            Ok(Address::Tcp(self.0[0]))
-        }
-
-        fn to_addresses(&self) -> io::Result<Vec<Address>> {
-            clock::simulate(Some(clock::now() + LOOKUP));
-            Ok(self.0.map(Address::Tcp).to_vec())
-        }
-    }
-
     /// Listener to which the kernel lets no further client connect, with the clients that fill it.
     fn full() -> (TcpListener, Vec<TcpStream>) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -488,10 +469,11 @@ mod tests {
 
     /// Begins to connect to these addresses, within two seconds.
     fn connect(runtime: &Simulated, addresses: [&TcpListener; 2]) -> (Arc<Fleet>, Arc<Link>) {
-        let name = Name(addresses.map(|listener| listener.local_addr().expect("an address")));
+        let address = |listener: &TcpListener| listener.local_addr().expect("an address");
+        let addresses = addresses.map(|listener| Address::Tcp(address(listener))).to_vec();
         let options = Options::new("", "root").connect_timeout(2 * SECOND);
-        let fleet = Fleet::with_address(runtime.handle().clone(), options, Box::new(name));
-        let link = Link::connect(&fleet, 1);
+        let fleet = Fleet::new(runtime.handle().clone(), options);
+        let link = Link::connect(&fleet, 1, Ok(addresses));
         (fleet, link)
     }
 
@@ -506,7 +488,7 @@ mod tests {
         let (_fleet, link) = connect(&runtime, [&silent, &server]);
         assert!(server.accept().is_err(), "the first address is tried");
         for passed in [SHORTEST_LOOK, SECOND + SHORTEST_LOOK] {
-            clock::simulate(Some(now + LOOKUP + passed));
+            clock::simulate(Some(now + passed));
             runtime.fire_due();
             run(&runtime);
         }
@@ -526,7 +508,7 @@ mod tests {
         lock(&link.inner).timer = None;
         for passed in [SECOND + SHORTEST_LOOK, 2 * SECOND + SHORTEST_LOOK] {
             assert!(link.lost().is_none());
-            clock::simulate(Some(now + LOOKUP + passed));
+            clock::simulate(Some(now + passed));
             runtime.fire_due();
             run(&runtime);
         }

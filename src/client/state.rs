@@ -74,13 +74,6 @@ impl State {
 
     // ---- events of the connection ----
 
-    /// Starts the limit of the connect again, because the lookup of the name does not count.
-    pub(super) fn handle_looked_up(&mut self, now: Instant) {
-        if let Lifecycle::Connecting { due } = &mut self.lifecycle {
-            *due = now + self.shared.options.connect_timeout;
-        }
-    }
-
     /// Begins the login on the established connection.
     pub(super) fn handle_connected(&mut self, now: Instant) {
         if let Lifecycle::Connecting { .. } = self.lifecycle {

@@ -223,6 +223,16 @@ impl Handle {
     ) -> Result<Connection, ConnectError> {
         options.conn.check().map_err(ConnectError::Options)?;
         let to = to.to_addresses().map_err(ConnectError::Address)?;
+        self.connect_to(to, options, protocol)
+    }
+
+    /// Like [`connect_with`](Self::connect_with), with addresses that were looked up.
+    pub(crate) fn connect_to<P: Protocol>(
+        &self,
+        to: Vec<Address>,
+        options: ConnectOptions,
+        protocol: P,
+    ) -> Result<Connection, ConnectError> {
         if self.usage().is_draining() {
             return Err(ConnectError::Draining);
         }
