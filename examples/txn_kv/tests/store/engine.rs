@@ -143,9 +143,11 @@ fn file_that_is_opened_again_has_all() {
 fn file_of_another_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.redb");
-    std::fs::write(&path, "no database\n".repeat(1000)).unwrap();
-    Disk::open(folder.path()).expect_err("it is no database");
-    assert_eq!(std::fs::read(&path).unwrap(), "no database\n".repeat(1000).as_bytes());
+    for text in ["no database\n".repeat(1000), String::new()] {
+        std::fs::write(&path, &text).unwrap();
+        Disk::open(folder.path()).expect_err("it is no database");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
     Disk::open(&path).expect_err("it is no folder");
 }
 

@@ -34,6 +34,10 @@ pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, Engin
 /// Opens the file, which has been made.
 pub(super) fn open(path: &Path) -> io::Result<FileBackend> {
     let file = File::options().read(true).write(true).open(path)?;
+    if file.metadata()?.len() == 0 {
+        // The database would take it for a new one.
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+    }
     FileBackend::new(file).map_err(io::Error::other)
 }
 
