@@ -30,7 +30,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use epoll_group::stall::{self, Wait};
@@ -146,12 +146,12 @@ impl Disk {
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the broken database again, unless a try has failed a moment ago.
-    fn mend(
-        &self,
-        writer: &mut Writer,
-        mut open: RwLockWriteGuard<'_, Result<Open, Closed>>,
-    ) -> Result<(), EngineError> {
+    /// Opens a broken database again when no snapshot is left, unless a try has failed a moment ago.
+    fn mend(&self, writer: &mut Writer) -> Result<(), EngineError> {
+        if !self.is_broken() {
+            return Ok(());
+        }
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         match &*open {
             // Before the database is closed: that writes as well.
             Ok(before) => writer.unsettled = Some(before.file.clone()),
@@ -206,28 +206,25 @@ impl Disk {
         Ok(again)
     }
 
-    /// Mends if that needs no waiting: for readers.
+    /// Mends unless another thread mends or commits: for readers.
     fn try_mend(&self) {
-        if let Ok(mut writer) = self.writer.try_lock()
-            && let Ok(open) = self.open.try_write()
-            && self.is_broken()
-        {
-            // If it fails, reads tell: they find no database, or a broken one.
-            let _ = self.mend(&mut writer, open);
-        }
+        let mut writer = match self.writer.try_lock() {
+            Ok(writer) => writer,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // If it fails, reads tell: they find no database, or a broken one.
+        let _ = self.mend(&mut writer);
     }
 }
 
 impl Engine for Disk {
     fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_broken() {
-            let open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-            self.mend(&mut writer, open)?;
-        }
+        self.mend(&mut writer)?;
         let open = self.opened();
         let open = open.as_ref().map_err(|closed| closed.error.clone())?;
-        open.settle()?;
+        settle(&open.file)?;
         open.write(batch, &mut writer.undo).map_err(|error| self.broke("commit", error))?;
         open.check()?;
         open.show(batch.head).map_err(|error| self.broke("read what was committed", error))?;
@@ -302,11 +299,6 @@ impl Open {
     /// Checks that all writes are on the disk.
     fn check(&self) -> Result<(), EngineError> {
         self.file.failure().map_or(Ok(()), |error| Err(EngineError::new("write", error)))
-    }
-
-    /// Writes again what could not be written.
-    fn settle(&self) -> Result<(), EngineError> {
-        settle(&self.file)
     }
 
     /// One transaction: takes out what a failed one has left, and writes the batch. Whether it is on the
@@ -406,6 +398,7 @@ fn open_retry(open_file: &OpenFile) -> Result<Retry, EngineError> {
     Ok(Retry::new(file))
 }
 
+/// Writes again what could not be written.
 fn settle(file: &Retry) -> Result<(), EngineError> {
     let settled = stall::run_as(Wait::Sync, || file.settle());
     settled.map_err(|error| EngineError::new("write again", error))

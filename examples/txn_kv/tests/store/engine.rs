@@ -3,11 +3,13 @@
 mod cuts;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lab::LONG;
+use lab::workers::workers;
+use lab::{LONG, eventually};
 use proptest::prelude::*;
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Head, Memory};
 use txn_kv::store::{Limits, Store};
@@ -284,6 +286,49 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
     faults.clear();
     assert_eq!(contents(&disk).unwrap(), (head, records));
     disk.commit(&put(55, "good")).unwrap();
+}
+
+#[test]
+fn a_reader_waits_for_other_snapshots_and_opens_the_database_again() {
+    let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
+    let commands = faults.clone();
+    let open = move || Ok(Faulty::new(file.clone(), commands.clone()));
+    let disk = Arc::new(Disk::with(EAGER, open).unwrap());
+    for main in 1..=50 {
+        disk.commit(&put(main, &"x".repeat(5000))).unwrap();
+    }
+    let good = contents(&*disk).unwrap();
+    let other = disk.snapshot().unwrap();
+    faults.fail(Action::Read, 1, libc::EIO);
+    other.get(at(1, 0)).expect_err("the read fails");
+    let runtime = workers(1);
+    let (tell, told) = mpsc::channel();
+    let reader = Arc::clone(&disk);
+    let read = move || drop(tell.send(contents(&*reader)));
+    runtime.handle().spawn(read).unwrap();
+    eventually(LONG, || runtime.stats().stalled_threads == 1);
+    drop(other);
+    assert_eq!(told.recv_timeout(LONG).unwrap().unwrap(), good);
+}
+
+#[test]
+fn readers_open_the_database_again_also_after_a_commit_that_panicked() {
+    let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
+    let (commands, panics) = (faults.clone(), Arc::new(AtomicBool::new(false)));
+    let panics_now = Arc::clone(&panics);
+    let open = move || {
+        assert!(!panics_now.swap(false, Ordering::Relaxed), "a panic that is meant");
+        Ok(Faulty::new(file.clone(), commands.clone()))
+    };
+    let disk = Disk::with(EAGER, open).unwrap();
+    disk.commit(&put(1, "one")).unwrap();
+    let good = contents(&disk).unwrap();
+    faults.fail(Action::Read, 1, libc::EIO);
+    contents(&disk).expect_err("a read fails");
+    panics.store(true, Ordering::Relaxed);
+    let commit = AssertUnwindSafe(|| disk.commit(&put(2, "two")));
+    catch_unwind(commit).expect_err("the file cannot be opened");
+    assert_eq!(contents(&disk).unwrap(), good);
 }
 
 /// The next place that is read cannot be read again, neither when the file is opened.
