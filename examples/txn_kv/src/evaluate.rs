@@ -22,6 +22,8 @@ pub(crate) struct Evaluation<'a> {
     /// Index of each key in `writes`.
     written: BTreeMap<Key, usize>,
     found_bytes: usize,
+    /// Number of deleted keys.
+    deleted: usize,
 }
 
 /// Writes and results of a transaction.
@@ -66,7 +68,7 @@ impl<'a> Evaluation<'a> {
         held: &'a Held<'a>,
     ) -> Self {
         let (writes, written) = (Vec::new(), BTreeMap::new());
-        Self { engine, index, limits, held, writes, written, found_bytes: 0 }
+        Self { engine, index, limits, held, writes, written, found_bytes: 0, deleted: 0 }
     }
 
     pub(crate) fn run(mut self, txn: Txn) -> Result<Evaluated, StoreError> {
@@ -93,7 +95,8 @@ impl<'a> Evaluation<'a> {
                 Ok(Done::Put)
             }
             Op::Delete(range) => {
-                let keys = self.deletable(range)?;
+                let keys = self.deletable(range);
+                self.limits.count_deleted(&mut self.deleted, keys.len())?;
                 let deleted = keys.len() as u64;
                 for key in keys {
                     self.write(key, None, Registration::default())?;
@@ -147,23 +150,15 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The keys of a range that are there.
-    fn deletable(&self, range: KeyRange) -> Result<Vec<Key>, StoreError> {
+    /// The keys of a range that are there; of too many, one more than may be deleted.
+    fn deletable(&self, range: KeyRange) -> Vec<Key> {
         match range {
-            KeyRange::One(key) if self.written.contains_key(&key) => Ok(vec![key]),
+            KeyRange::One(key) if self.written.contains_key(&key) => vec![key],
             KeyRange::One(key) => {
                 let newest = self.newest(&key).filter(|newest| !newest.is_deletion());
-                Ok(newest.map(|_| key).into_iter().collect())
+                newest.map(|_| key).into_iter().collect()
             }
-            KeyRange::Span(..) => {
-                let limit = self.limits.found;
-                let keys = self.deletable_in(&range, limit.saturating_add(1));
-                if keys.len() > limit {
-                    let (what, size) = ("keys of a deletion", keys.len());
-                    return Err(StoreError::TooLarge { what, size, limit });
-                }
-                Ok(keys)
-            }
+            KeyRange::Span(..) => self.deletable_in(&range, self.limits.found.saturating_add(1)),
         }
     }
 

@@ -12,13 +12,13 @@ pub struct Limits {
     pub value_bytes: usize,
     /// Comparisons and operations of a transaction, together; 128.
     pub operations: usize,
-    /// Bytes of transactions that wait to be written, with the results of their reads; 64 MiB. A
-    /// larger transaction still goes if it is alone.
+    /// Bytes of transactions that wait to be written, with the results of their reads; 64 MiB.
+    /// While there are more, the store refuses transactions.
     pub waiting_bytes: usize,
     /// Bytes that are written with one flush, and bytes of the records that it removes; 4 MiB each. One
     /// transaction and one record at least.
     pub flush_bytes: usize,
-    /// Keys that one read returns, the rest being left out, or that one operation deletes; 10 000.
+    /// Keys that one read returns, the rest being left out, or that one transaction deletes; 10 000.
     pub found: usize,
     /// Bytes that one read returns, or all reads of a transaction; 64 MiB.
     pub found_bytes: usize,
@@ -69,6 +69,12 @@ impl Limits {
     pub(crate) fn count_found(&self, sum: &mut usize, bytes: usize) -> Result<(), StoreError> {
         *sum += bytes;
         within("bytes that are found", *sum, self.found_bytes)
+    }
+
+    /// Adds keys that a transaction deletes.
+    pub(crate) fn count_deleted(&self, sum: &mut usize, keys: usize) -> Result<(), StoreError> {
+        *sum += keys;
+        within("keys that are deleted", *sum, self.found)
     }
 
     fn check_range(&self, range: &KeyRange) -> Result<(), StoreError> {

@@ -305,6 +305,22 @@ fn a_deletion_without_a_limit_deletes() {
 }
 
 #[test]
+fn the_deletions_of_a_transaction_are_limited_together() {
+    let limits = Limits { found: 3, ..Limits::default() };
+    let store = Store::open(Memory::new(), Design::Publish, limits, None).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        run(&store, put(name, ""));
+    }
+    let span = |from, to| Op::Delete(KeyRange::Span(key(from), Some(key(to))));
+    let both = |other| Txn { then: vec![span("a", "c"), other], ..Txn::default() };
+    let refused = outcome(&begin(&store, both(span("c", "e")))).unwrap_err();
+    assert!(matches!(refused, StoreError::TooLarge { size: 4, limit: 3, .. }), "{refused}");
+    let deleted = run(&store, both(span("d", "e"))).results;
+    assert_eq!(deleted, [OpResult::Deleted(2), OpResult::Deleted(1)]);
+    assert_eq!(keys(&store), ["c"]);
+}
+
+#[test]
 fn a_deletion_reads_no_values() {
     let gated = Gated::default();
     let store = gated.store(Design::Publish, Limits::default());
