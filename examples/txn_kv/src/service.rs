@@ -12,6 +12,7 @@ mod unread;
 use std::fmt;
 
 use epoll_group::codec::auth::StoredPassword;
+use epoll_group::net::ConnectionId;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
@@ -48,12 +49,18 @@ impl KvService {
         self
     }
 
-    fn txn(&self, txn: Txn, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+    fn txn(
+        &self,
+        txn: Txn,
+        connection: ConnectionId,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let unread = self.unread.share(connection);
         let mut operations = txn.then.iter().chain(&txn.otherwise);
         if operations.any(|operation| matches!(operation, Op::Get { .. })) {
-            self.unread.check().map_err(errors::of_store)?;
+            unread.check().map_err(errors::of_store)?;
         }
-        let (asks, unread) = (!txn.compares.is_empty(), self.unread.clone());
+        let asks = !txn.compares.is_empty();
         let later = reply.defer();
         self.store.txn(txn, move |outcome| {
             later.finish(|reply| {
@@ -68,16 +75,18 @@ impl KvService {
         range: &KeyRange,
         limit: usize,
         at: Option<u64>,
+        connection: ConnectionId,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        self.unread.check().map_err(errors::of_store)?;
+        let unread = self.unread.share(connection);
+        unread.check().map_err(errors::of_store)?;
         let found = self.store.read(range, at, limit).map_err(errors::of_store)?;
-        answer::found(reply, found, &self.unread)
+        answer::found(reply, found, &unread)
     }
 }
 
 impl Service for KvService {
-    type Session = ();
+    type Session = ConnectionId;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
         let known = login.user() == self.user.as_bytes();
@@ -85,13 +94,13 @@ impl Service for KvService {
         Ok(Account::new(&self.user))
     }
 
-    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+    fn open(&self, peer: &Peer, _: SessionId) -> Result<(ConnectionId, Cancel), SessionError> {
+        Ok((peer.connection(), Cancel::none()))
     }
 
     fn execute(
         &self,
-        (): &mut (),
+        connection: &mut ConnectionId,
         request: Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
@@ -99,12 +108,14 @@ impl Service for KvService {
             return Err(SessionError::unsupported("only statements are served"));
         };
         match Statement::parse(sql.text(), sql.args()).map_err(errors::of_statement)? {
-            Statement::Txn(txn) => self.txn(txn, reply)?,
-            Statement::Read { range, limit, at } => self.read(&range, limit, at, reply)?,
+            Statement::Txn(txn) => self.txn(txn, *connection, reply)?,
+            Statement::Read { range, limit, at } => {
+                self.read(&range, limit, at, *connection, reply)?
+            }
             Statement::Compact(at) => {
                 reply.affected(self.store.compact(at).map_err(errors::of_store)?)
             }
-            Statement::Status => answer::status(reply, &self.store, &self.notes)?,
+            Statement::Status => answer::status(reply, &self.store, &self.unread, &self.notes)?,
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, Row, SessionError};
 
-use super::unread::Unread;
+use super::unread::{Share, Unread};
 use crate::store::Store;
 use crate::txn::{Entry, Found, OpResult, Outcome};
 
@@ -18,7 +18,7 @@ pub(super) fn txn(
     reply: &mut Reply<'_>,
     outcome: Outcome,
     tells: bool,
-    unread: &Unread,
+    unread: &Share,
 ) -> Result<(), SessionError> {
     reply.last_insert_id(outcome.revision);
     if tells {
@@ -51,7 +51,7 @@ pub(super) fn txn(
 pub(super) fn found(
     reply: &mut Reply<'_>,
     found: Found,
-    unread: &Unread,
+    unread: &Share,
 ) -> Result<(), SessionError> {
     reply.last_insert_id(found.revision);
     entries(reply, found.entries.into_iter().map(|entry| (0, entry)).collect(), unread)
@@ -61,7 +61,7 @@ pub(super) fn found(
 fn entries(
     reply: &mut Reply<'_>,
     found: Vec<(u64, Entry)>,
-    unread: &Unread,
+    unread: &Share,
 ) -> Result<(), SessionError> {
     // Before the client hears of the result.
     let held = unread.hold(found.iter().map(|(_, entry)| entry.record.bytes()).sum());
@@ -95,6 +95,7 @@ fn entries(
 pub(super) fn status(
     reply: &mut Reply<'_>,
     store: &Store,
+    unread: &Unread,
     notes: &[(&'static str, String)],
 ) -> Result<(), SessionError> {
     let stats = store.stats();
@@ -108,6 +109,7 @@ pub(super) fn status(
         ("failed flushes", stats.failed_flushes.to_string()),
         ("found in the index", stats.indexed.to_string()),
         ("read from the engine", stats.read.to_string()),
+        ("unread bytes", unread.bytes().to_string()),
     ];
     reply.columns(&[
         Column::text("name", COLLATION, 4 * 64),

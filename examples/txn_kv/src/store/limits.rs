@@ -23,7 +23,8 @@ pub struct Limits {
     /// Bytes that one read returns, or all reads of a transaction; 64 MiB.
     pub found_bytes: usize,
     /// Bytes of results that clients of a server have not read yet; 256 MiB. While there are more, the
-    /// server refuses reads.
+    /// server refuses reads. While a connection has more than a quarter of the limit, the server refuses
+    /// the reads of that connection.
     pub unread_bytes: usize,
 }
 

@@ -50,12 +50,13 @@ impl Both {
             .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
             .start()
             .expect("started");
-        let options = Options::new(server.address().to_string(), USER)
-            .password(PASSWORD)
-            .connections(1)
-            .request_timeout(LONG);
-        let client = Client::new(&runtime.handle(), options).expect("good options");
+        let client = connect(&runtime, &server);
         Self { client, runtime, engine, server }
+    }
+
+    /// Another client, with a connection of its own.
+    fn another_client(&self) -> Client {
+        connect(&self.runtime, &self.server)
     }
 
     #[track_caller]
@@ -67,6 +68,14 @@ impl Both {
     fn kv(&self) -> Kv {
         Kv::new(self.session())
     }
+}
+
+fn connect(runtime: &Runtime, server: &Server) -> Client {
+    let options = Options::new(server.address().to_string(), USER)
+        .password(PASSWORD)
+        .connections(1)
+        .request_timeout(LONG);
+    Client::new(&runtime.handle(), options).expect("good options")
 }
 
 fn one(key: &[u8]) -> KeyRange {

@@ -91,9 +91,9 @@ fn who_does_not_read_keeps_nobody_waiting() {
     }
 }
 
-#[test]
-fn results_that_clients_do_not_read_are_limited_together() {
-    // Each answer is so large that its end does not fit into the buffers of a connection.
+/// A server whose clients may leave five answers to `range 'k'` unread. Each is so large that its end
+/// does not fit into the buffers of a connection.
+fn with_large_answers() -> Both {
     let (keys, value) = (100, [7; 100 << 10]);
     let limits = Limits { unread_bytes: 5 * keys * value.len(), ..Limits::default() };
     let both = Both::start_with(|options| options.limits(limits));
@@ -101,8 +101,16 @@ fn results_that_clients_do_not_read_are_limited_together() {
     for n in 0..keys {
         kv.put(&key(n), &value).expect("written");
     }
+    both
+}
+
+#[test]
+fn results_that_clients_do_not_read_are_limited_together() {
+    let both = with_large_answers();
+    let mut kv = both.kv();
     let text = ["range 'k'", "txn then range 'k'"].into_iter().cycle();
-    let mut readers: Vec<_> = (0..5).map(|_| both.session()).collect();
+    let clients = [(); 5].map(|()| both.another_client());
+    let mut readers = clients.each_ref().map(|client| client.session().expect("a session"));
     let answers = readers.iter_mut().zip(text.clone());
     let answers: Vec<_> =
         answers.map(|(session, text)| session.execute(text).expect("a beginning")).collect();
@@ -117,4 +125,21 @@ fn results_that_clients_do_not_read_are_limited_together() {
         while answer.next_row().expect("a row").is_some() {}
     }
     eventually(LONG, || other.run("range 'k'").is_ok());
+}
+
+#[test]
+fn a_connection_that_does_not_read_is_refused_before_others_are() {
+    let both = with_large_answers();
+    let client = both.another_client();
+    let mut readers = [(); 2].map(|()| client.session().expect("a session"));
+    let answers =
+        readers.each_mut().map(|session| session.execute("range 'k'").expect("a beginning"));
+    let busy = failure(&mut client.session().expect("a session"), "range 'k'");
+    assert_eq!(busy.code, code::BUSY, "{busy}");
+    assert!(busy.to_string().contains("bytes that this connection has to read"), "{busy}");
+    let mut kv = both.kv();
+    assert!(kv.get(&key(0)).expect("read").is_some());
+    let unread = |(name, bytes): &(String, String)| name == "unread bytes" && bytes != "0";
+    assert!(kv.status().expect("told").iter().any(unread));
+    drop(answers);
 }
