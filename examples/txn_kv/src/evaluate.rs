@@ -90,7 +90,7 @@ impl<'a> Evaluation<'a> {
     fn run_op(&mut self, op: Op) -> Result<Done, StoreError> {
         match op {
             Op::Put { key, value } => {
-                let registration = self.register(&key);
+                let registration = Registration::after(self.newest(&key));
                 self.write(key, Some(value), registration)?;
                 Ok(Done::Put)
             }
@@ -120,14 +120,6 @@ impl<'a> Evaluation<'a> {
         }
         self.writes.push(Write { key, value, registration });
         Ok(())
-    }
-
-    /// Returns version and creation of the next write of a row.
-    fn register(&self, key: &[u8]) -> Registration {
-        match self.held.staged(key) {
-            Some(staged) => Registration::after(Some(staged.key_revision())),
-            None => self.index.register_revision(key),
-        }
     }
 
     /// The newest revision of a row, a deletion as well.

@@ -111,13 +111,6 @@ impl Index {
         self.design
     }
 
-    /// Returns version and creation of the next write of a key. Changes nothing; the caller holds
-    /// the row.
-    #[must_use]
-    pub fn register_revision(&self, key: &[u8]) -> Registration {
-        Registration::after(self.newest(key))
-    }
-
     /// Inserts revisions whose data is durable, and makes them visible up to `head`: all at once.
     pub fn insert_revisions(&self, records: &[(Revision, Arc<Record>)], head: Head) {
         let mut tree = self.write();

@@ -6,7 +6,7 @@ use super::Index;
 use crate::record::{Key, Revision};
 
 /// Revisions that are not in the index any more and can be removed from the store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Compacted {
     /// Revisions of a key, the oldest first.
     pub removed: Vec<Removed>,
@@ -29,7 +29,7 @@ impl Index {
     /// an earlier transaction must have been refused before.
     #[must_use]
     pub fn compact(&self, from: Option<&Key>, at: u64, most: usize) -> Compacted {
-        let Compacted { mut removed, mut next } = Compacted::default();
+        let (mut removed, mut next) = (Vec::new(), None);
         let from = from.map_or(Bound::Unbounded, |key| Bound::Included(&**key));
         let mut empty = Vec::new();
         let mut tree = self.write();

@@ -60,9 +60,8 @@ impl Store {
         let view = |range: &KeyRange, limit| {
             let snapshot = || self.0.engine.snapshot().map_err(StoreError::Read);
             let view = self.0.index.view(range, Some(at), limit, snapshot)?;
-            let newest = view.candidates.into_iter().map(|candidate| candidate.newest);
-            let live: Vec<_> = newest.filter(|newest| !newest.is_deletion()).collect();
-            Ok::<_, StoreError>((live, view.snapshot))
+            let live = view.candidates.into_iter().map(|candidate| candidate.newest);
+            Ok::<_, StoreError>((live.collect::<Vec<_>>(), view.snapshot))
         };
         let mut succeeded = true;
         for compare in &txn.compares {
