@@ -4,13 +4,15 @@ use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Rows of one result. They are printed by the thousand, so that a large result needs no more room than
-/// that; table libraries keep all rows. Later rows may widen a column.
+/// Rows of one result. They are printed by the thousand or by the MiB, so that a large result needs no
+/// more room than that; table libraries keep all rows. Later rows may widen a column.
 #[derive(Debug)]
 pub(crate) struct Table {
     headings: Vec<Heading>,
     widths: Vec<usize>,
     rows: Vec<Vec<String>>,
+    /// Length of all cells in `rows`.
+    bytes: usize,
     style: Style,
     printed: u64,
 }
@@ -34,27 +36,31 @@ pub(crate) struct Style {
 
 /// Rows that are looked at before the first is printed.
 const ROWS: usize = 1000;
+/// Bytes of rows that are kept, and those of one more row.
+const BYTES: usize = 1 << 20;
 
 impl Table {
     pub(crate) fn new(headings: Vec<Heading>, style: Style) -> Self {
         let widths = headings.iter().map(|heading| heading.label.width()).collect();
-        Self { headings, widths, rows: Vec::new(), style, printed: 0 }
+        Self { headings, widths, rows: Vec::new(), bytes: 0, style, printed: 0 }
     }
 
     /// Takes a row, with as many cells as there are headings.
-    pub(crate) fn push(&mut self, row: Vec<String>, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn push(&mut self, mut row: Vec<String>, out: &mut impl Write) -> io::Result<()> {
+        if let Some(cut) = self.style.cut.filter(|_| !self.style.vertical) {
+            row.iter_mut().for_each(|cell| shorten(cell, cut));
+        }
+        self.bytes += row.iter().map(String::len).sum::<usize>();
         self.rows.push(row);
-        if self.rows.len() == ROWS { self.flush(out) } else { Ok(()) }
+        if self.rows.len() == ROWS || self.bytes >= BYTES { self.flush(out) } else { Ok(()) }
     }
 
     /// Prints what is there; the headings, too, when nothing was printed before.
     pub(crate) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let mut rows = std::mem::take(&mut self.rows);
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
         if self.style.vertical {
             return self.print_vertical(&rows, out);
-        }
-        if let Some(cut) = self.style.cut {
-            rows.iter_mut().flatten().for_each(|cell| shorten(cell, cut));
         }
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
@@ -112,6 +118,7 @@ fn shorten(text: &mut String, columns: usize) {
     });
     text.truncate(end.map_or(text.len(), |(place, _)| place));
     text.push('…');
+    text.shrink_to_fit();
 }
 
 #[cfg(test)]
@@ -186,6 +193,18 @@ mod tests {
         let printed = printed(&["#n"], &rows, PLAIN);
         assert_eq!(printed.lines().count(), 2 + 2 * ROWS + 1);
         assert!(printed.ends_with(" 2000\n"), "{printed}");
+    }
+
+    #[test]
+    fn large_cells_are_not_kept() {
+        for cut in [None, Some(5)] {
+            let mut table = Table::new(vec![heading("c")], Style { cut, ..PLAIN });
+            for _ in 0..100 {
+                table.push(vec!["x".repeat(BYTES / 10)], &mut io::sink()).expect("a sink");
+                let kept: usize = table.rows.iter().flatten().map(String::capacity).sum();
+                assert!(kept < BYTES, "{kept}, cut {cut:?}");
+            }
+        }
     }
 
     #[test]
