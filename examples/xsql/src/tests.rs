@@ -1,37 +1,51 @@
 //! End to end: a server, the client, and what the shell prints.
 
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
+
+use epoll_group::net::Listener;
+use epoll_group::session::{
+    Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Request, Server, Service,
+    SessionError, SessionId,
+};
 
 use super::*;
 
 /// Against hanging.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A shell on a server of a hundred rows; what it prints goes into a `Vec`.
-struct Both {
+/// A shell on a server, by default one of a hundred rows; what it prints goes into a `Vec`.
+struct Both<S = Node> {
     running: Running,
     shell: Shell<Vec<u8>>,
     _client: Runtime,
-    node: Node,
+    server: S,
 }
 
 impl Both {
     fn start() -> Self {
         let runtime = Runtime::builder().start().expect("it starts");
         let node = Node::start(runtime, ("root", "secret"), "sbtest", 100).expect("it serves");
-        let runtime = Runtime::builder().start().expect("it starts");
         let address = node.address().to_string();
+        Self::on(node, address)
+    }
+}
+
+impl<S> Both<S> {
+    fn on(server: S, address: String) -> Self {
+        let runtime = Runtime::builder().start().expect("it starts");
         let options = Options::new(address.as_str(), "root")
             .password("secret")
             .session_timeout(LONG)
             .connect_timeout(LONG)
-            .login_timeout(LONG);
+            .login_timeout(LONG)
+            .request_timeout(LONG);
         let client = Client::new(&runtime.handle(), options).expect("good options");
         let running = Running::default();
         let mut shell = Shell::new(client, address, running.clone(), Vec::new());
         shell.settings.timing = false;
-        Self { running, shell, _client: runtime, node }
+        Self { running, shell, _client: runtime, server }
     }
 
     /// Runs the text. Returns its output and how it ended.
@@ -107,7 +121,7 @@ fn nothing_is_run_behind_a_quit() {
 fn the_status_names_the_server_and_the_connections() {
     let mut both = Both::start();
     let printed = both.printed("\\status");
-    let address = both.node.address().to_string();
+    let address = both.server.address().to_string();
     for part in [address.as_str(), "X-Cluster", "session ", "4 connections; 1 made", "ready"] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
@@ -140,8 +154,50 @@ fn a_script_stops_behind_what_was_interrupted() {
     assert_eq!(both.run("select 8;"), (String::new(), Err("interrupted by SIGINT".to_owned())));
 }
 
+/// Answers no request.
+#[derive(Default)]
+struct Silent(Mutex<Vec<Deferred>>);
+
+impl Service for Silent {
+    type Session = ();
+
+    fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
+        Ok(Account::new("root"))
+    }
+
+    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::none()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        _: Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        self.0.lock().expect("no panic").push(reply.defer());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_status_is_interrupted() {
+    let runtime = Runtime::builder().start().expect("it starts");
+    let server = Server::new(Silent::default());
+    let listener: Listener = runtime.listen("127.0.0.1:0", server).expect("it serves");
+    let address = listener.local_addr().to_string();
+    let both = Both::on((runtime, listener), address);
+    both.running.prompts();
+    let ((printed, done), _) = interrupt(both, "\\status");
+    assert_eq!(done, Ok(Ended::Ran));
+    assert!(printed.contains("1317"), "{printed}");
+}
+
 /// Runs a text, and interrupts it until it ends.
-fn interrupt(mut both: Both, text: &'static str) -> ((String, Result<Ended, String>), Both) {
+fn interrupt<S: Send + 'static>(
+    mut both: Both<S>,
+    text: &'static str,
+) -> ((String, Result<Ended, String>), Both<S>) {
     let running = both.running.clone();
     let script = thread::spawn(move || (both.run(text), both));
     // Before the statement is sent there is nothing to interrupt: again and again.

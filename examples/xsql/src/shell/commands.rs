@@ -124,10 +124,13 @@ impl<W: Write> Shell<W> {
 
     /// The server's version, or why it does not tell one.
     fn version(&mut self) -> io::Result<String> {
-        let asked = match self.session()? {
-            Ok(session) => session.execute("select version()"),
-            Err(error) => Err(error),
+        let running = self.running.clone();
+        let session = match self.session()? {
+            Ok(session) => session,
+            Err(error) => return Ok(cell::one_line(&error.to_string())),
         };
+        let _guard = running.begin(session.canceller());
+        let asked = session.execute("select version()");
         let version = asked.and_then(|mut answer| match answer.next_row()? {
             Some(row) => match row.get(0)? {
                 Value::Bytes(text) => Ok(String::from_utf8_lossy(text).into_owned()),
