@@ -9,11 +9,14 @@ use std::thread;
 use epoll_group::client::Canceller;
 
 use lab::signals::EndSignals;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// Exit status after a SIGINT, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
 /// Exit status after a SIGTERM.
 const TERMINATED: u8 = 128 + 15;
+/// The prompt asks the terminal to mark pasted text.
+const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
 /// The statement that runs, if one does. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +26,8 @@ pub(crate) struct Running(Arc<Mutex<State>>);
 struct State {
     canceller: Option<Canceller>,
     mode: Mode,
+    /// Settings of the terminal when no line is edited. `None` in a script.
+    terminal: Option<Termios>,
 }
 
 /// Source of the statements.
@@ -78,9 +83,21 @@ impl Running {
     }
 
     /// Without a statement that runs, a SIGINT is ignored from now on: the user at the prompt has a
-    /// session and a history.
+    /// session and a history. Called before the first prompt.
     pub(crate) fn prompts(&self) {
-        self.lock().mode = Mode::Prompt;
+        let mut state = self.lock();
+        state.mode = Mode::Prompt;
+        state.terminal = tcgetattr(io::stdin()).ok();
+    }
+
+    /// Takes back what the prompt has set at the terminal, in place of the main thread, which is
+    /// blocked in a read.
+    fn restore_terminal(&self) {
+        let state = self.lock();
+        if let (Some(terminal), None) = (&state.terminal, &state.canceller) {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);
+            let _ = rustix::io::write(io::stdout(), BRACKETED_PASTE_OFF);
+        }
     }
 
     /// Responds to each signal from now on, in a thread that ends with the process.
@@ -90,7 +107,10 @@ impl Running {
             while let Ok(signal) = signals.wait() {
                 let status = match signal {
                     "SIGINT" => running.interrupt(),
-                    _ => Some(TERMINATED),
+                    _ => {
+                        running.restore_terminal();
+                        Some(TERMINATED)
+                    }
                 };
                 if let Some(status) = status {
                     // The main thread may be blocked in a read of the terminal.

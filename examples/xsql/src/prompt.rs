@@ -52,6 +52,10 @@ pub(crate) fn run(
         if splitter.is_empty() {
             if !entry.trim().is_empty() {
                 editor.add_history_entry(entry.as_str())?;
+                // A SIGTERM leaves no time to save. If this fails, the end tries again.
+                if let Some(file) = history {
+                    let _ = editor.append_history(file);
+                }
             }
             entry.clear();
         }
@@ -71,7 +75,7 @@ pub(crate) fn run(
         }
     }
     if let Some(file) = history {
-        editor.save_history(file)?;
+        editor.append_history(file)?;
     }
     Ok(())
 }

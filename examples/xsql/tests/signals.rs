@@ -1,11 +1,14 @@
-//! The program and SIGINT: what it still runs, and how it exits.
+//! The program and signals: what it still runs, how it exits, and what it leaves behind.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
 
 /// Against hanging.
 const LONG: Duration = Duration::from_secs(30);
@@ -38,6 +41,40 @@ fn a_sigint_stops_a_script_with_status_130() {
     output.read_to_string(&mut printed).expect("text");
     assert!(printed.contains("first") && !printed.contains("behind"), "{printed}");
     assert_eq!(status.code(), Some(130));
+}
+
+#[test]
+fn a_sigterm_at_the_prompt_leaves_the_terminal_as_it_was_and_a_history() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let history = folder.path().join("history");
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let mut terminal = File::from(openpt(flags).expect("a terminal"));
+    unlockpt(&terminal).expect("a terminal");
+    let modes = |terminal: &File| tcgetattr(terminal).expect("a terminal").local_modes;
+    let before = modes(&terminal);
+    let other_end = || Stdio::from(ioctl_tiocgptpeer(&terminal, flags).expect("a terminal"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xsql"));
+    command.arg("--history").arg(&history).env("TERM", "xterm");
+    let mut xsql = command.stdin(other_end()).stdout(other_end()).spawn().expect("it starts");
+    // The ends of the command would keep the terminal open.
+    drop(command);
+    let mut printed = Vec::new();
+    for (input, signs) in [("", ["\\help", "xsql> "]), ("select 1;\r", ["(1 row", "xsql> "])] {
+        terminal.write_all(input.as_bytes()).expect("a terminal");
+        for sign in signs {
+            printed.clear();
+            while !String::from_utf8_lossy(&printed).contains(sign) {
+                let mut byte = [0];
+                terminal.read_exact(&mut byte).expect("it lives");
+                printed.extend(byte);
+            }
+        }
+    }
+    assert!(!modes(&terminal).contains(LocalModes::ICANON), "the prompt edits lines");
+    kill_process(Pid::from_child(&xsql), Signal::TERM).expect("a child");
+    assert_eq!(xsql.wait().expect("a child").code(), Some(128 + 15));
+    assert_eq!(modes(&terminal), before);
+    assert!(fs::read_to_string(history).expect("a file").ends_with("select 1;\n"));
 }
 
 fn is_running(child: &mut Child) -> bool {
