@@ -161,6 +161,19 @@ impl Connection {
     /// is ready; then [`notified`](super::Protocol::notified) is called. If the connection is closed
     /// before, they are dropped. `handshake_timeout` limits the time.
     ///
+    /// ```
+    /// # #[cfg(feature = "tls")] {
+    /// use epoll_group::net::{Close, Connection, Input, MakeLayer, TlsServer};
+    ///
+    /// /// Answers a client that asks for TLS, and goes on inside of it.
+    /// fn start_tls(tls: &TlsServer, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
+    ///     input.consume(b"STARTTLS\n".len());
+    ///     conn.send(b"OK\n");
+    ///     conn.start_layer(input, tls.make(conn)?)
+    /// }
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// `max_handshakes` is reached, the connection has 8 layers, or the layer fails. The handler should
@@ -249,7 +262,11 @@ impl Connection {
     ///
     /// The peer is stopped by its full send buffer. Meanwhile none of the deadlines for its input run
     /// (`first_bytes_timeout`, `frame_timeout`, `idle_timeout`). Before `opened`, the handshakes of layers
-    /// go on; that of a layer started in mid-stream waits. A reset is noticed, the end of its stream is not. A drain waits for the input that had arrived.
+    /// go on; that of a layer started in mid-stream waits. A drain waits for the input that had arrived.
+    ///
+    /// A reset is noticed, the end of the stream is not: a client that leaves meanwhile is found at the next
+    /// send, or by [`peer_state`](Self::peer_state). A protocol that only wants one request at a time can
+    /// leave further ones unconsumed instead, and must then allow for `frame_timeout`.
     pub fn pause_reads(&self) {
         self.0.pause(true);
     }
@@ -301,20 +318,23 @@ impl Connection {
         self.0.notify_recv(super::conn::RESUME);
     }
 
-    /// Keeps reading in a drain while a request is [held](Self::hold). Must be called before
-    /// [`draining`](super::Protocol::draining) returns.
-    #[cfg(feature = "server")]
-    pub(crate) fn read_while_held(&self) {
+    /// Keeps reading an accepted connection in a drain while a request is [held](Self::hold), as outgoing
+    /// ones are. So a client can end its transaction, from whose begin to whose end the protocol keeps a
+    /// hold. Must be called before [`draining`](super::Protocol::draining) returns.
+    pub fn read_while_held(&self) {
         self.0.reads_while_held.store(true, Ordering::Relaxed);
     }
 
     /// Marks a request as in progress beyond `received`. Until the returned guard is dropped,
-    /// neither the peer's half-close nor a drain ends the connection.
+    /// neither the peer's half-close nor a drain ends the connection, and
+    /// [`closed`](super::Protocol::closed) is not called for them. A protocol whose clients want no answer
+    /// after their end closes the connection in [`ended`](super::Protocol::ended).
     ///
     /// On an outgoing connection, a hold means that an answer is awaited. In a drain, the
     /// connection is read until the last hold is dropped. So each request takes a hold, and the
     /// next request takes its hold before this one is dropped. A caller that only keeps a
-    /// connection for later takes none, for it would delay the drain to its deadline.
+    /// connection for later takes none, for it would delay the drain to its deadline. A server that has
+    /// finished answers no more, so its end does not wait for holds.
     #[must_use]
     pub fn hold(&self) -> Hold {
         self.0.recv.hold();

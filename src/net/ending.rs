@@ -28,12 +28,9 @@ impl Round<'_> {
             self.arm_idle(recv, now);
         }
         let reason = self.conn.end_layers().err().map(|Close(reason)| reason);
-        if recv.stage == Stage::Handshaking {
+        // A stream that breaks off in a layer is an error, as one that cannot be decoded.
+        if recv.stage == Stage::Handshaking || reason.is_some() {
             self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
-            return;
-        }
-        if let Some(reason) = reason {
-            self.finish_requests(recv, reason);
             return;
         }
         let Recv { handler, .. } = recv;
@@ -151,13 +148,15 @@ impl Round<'_> {
         self.conn.notify_recv(READABLE);
     }
 
-    /// Closes the connection when no request is held any more.
+    /// Closes the connection when no request is held any more, or if the server of an outgoing one has
+    /// finished and so answers none.
     pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
         recv.stage = Stage::Finishing;
         self.end_silence(recv);
         self.end_handshake(recv);
         self.set_closing(recv, true);
-        if self.conn.recv.await_holds() {
+        let unanswered = recv.ended && self.conn.origin == Origin::Outgoing;
+        if unanswered || self.conn.recv.await_holds() {
             self.start_closing(recv, reason);
         } else {
             recv.reason = Some(Box::new(reason));

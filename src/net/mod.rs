@@ -170,7 +170,11 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Called when the peer has finished sending and all its bytes were passed to `received`. The
     /// peer may still read. `released` for the last bytes may run on another thread at the same
-    /// time, or follow. The default ends the connection.
+    /// time, or follow. The default ends the connection: an accepted one when no request is
+    /// [held](Connection::hold) any more, an outgoing one at once. [`Connection::close`] ends either at once.
+    ///
+    /// A stream that breaks off in a layer, as that of a TLS peer that dies, is an error: it ends the
+    /// connection at once, without this call.
     ///
     /// # Errors
     ///

@@ -555,7 +555,9 @@ fn an_end_without_farewell_is_told_from_one_with_it() {
     let runtime = start(config());
     for with in [false, true] {
         let (probe, calls) = Probe::new();
-        let (_conn, mut peer, _listener) = established(&runtime, probe, &calls);
+        let (conn, mut peer, _listener) = established(&runtime, probe, &calls);
+        // A stream that breaks off is an error, for which no request waits.
+        let _held = (!with).then(|| conn.hold());
         let mut last = peer.seal(1, b"last");
         if with {
             peer.seals[0].record(b"", &mut last);
