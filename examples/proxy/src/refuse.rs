@@ -21,6 +21,15 @@ pub fn syntax(why: impl fmt::Display) -> SessionError {
     SessionError::new(1064, b"42000", format!("You have an error in your SQL syntax; {why}"))
 }
 
+/// The text would take too much memory to read.
+pub fn too_long(bytes: usize, limit: usize) -> SessionError {
+    let text = format!(
+        "the text of the statement has {bytes} bytes, and the proxy reads {limit} at most; send \
+         long values as arguments"
+    );
+    SessionError::new(1153, b"08S01", text)
+}
+
 pub fn not_utf8() -> SessionError {
     SessionError::new(1300, b"HY000", "Invalid utf8mb4 character string")
 }

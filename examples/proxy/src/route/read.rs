@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use super::keys::Marks;
 use super::{Catalogue, Effect, Own, Statement, session, tables};
-use crate::refuse::{not_utf8, syntax, unroutable};
+use crate::refuse::{not_utf8, syntax, too_long, unroutable};
 
 /// Facts about a statement before it is parsed.
 pub(super) struct Facts<'a> {
@@ -28,6 +28,9 @@ pub(super) struct Facts<'a> {
 /// Operators and words that may be one inside the other; what is nested deeper takes more stack than a
 /// worker has.
 const MOST_WORDS: usize = 1000;
+
+/// Longest text of a statement, in bytes. The parser takes up to 500 times as much memory.
+const LONGEST_TEXT: usize = 1 << 20;
 
 /// Functions whose result belongs to a session of the data node, and that other clients use, too.
 const OF_SESSION: [&str; 12] = [
@@ -57,6 +60,9 @@ pub(super) const VARIABLES_OF_SESSION: [&str; 6] = [
 
 /// Reads a text.
 pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, SessionError> {
+    if text.len() > LONGEST_TEXT {
+        return Err(too_long(text.len(), LONGEST_TEXT));
+    }
     let text = std::str::from_utf8(text).map_err(|_| not_utf8())?;
     let tokens = tokens(text)?;
     let queries = count(&tokens, Keyword::SELECT) + count(&tokens, Keyword::TABLE);

@@ -179,7 +179,7 @@ fn what_is_nested_too_deep_does_not_end_the_process() {
         format!("select {}1", "- ".repeat(100_000)),
         format!("select c from sbtest1 where id = 5{}", " and k = 1".repeat(100_000)),
         format!("select {}1", "not ".repeat(100_000)),
-        format!("select 1{}", " union select 1".repeat(100_000)),
+        format!("select 1{}", " union select 1".repeat(50_000)),
         "(".repeat(1_000_000),
     ];
     for text in deep {
@@ -188,6 +188,13 @@ fn what_is_nested_too_deep_does_not_end_the_process() {
     }
     let wide = format!("select c from sbtest1 where id in (5{})", ", 5".repeat(100_000));
     assert_eq!(routed(&wide, &[]), "n1");
+}
+
+#[test]
+fn a_text_above_a_mebibyte_is_not_read() {
+    let text = format!("select c from sbtest1 where id = 5 and c = '{}'", "x".repeat(1 << 20));
+    assert_eq!(routed(&text, &[]), "1153");
+    assert_eq!(routed(&text.replacen("xxxxx", "", 10), &[]), "n1");
 }
 
 #[test]
