@@ -102,7 +102,33 @@ pub(super) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
             return Err(unroutable("a comment with code", why));
         }
     }
-    Tokenizer::new(&MySqlDialect {}, text).tokenize_with_location().map_err(syntax)
+    let tokens = Tokenizer::new(&MySqlDialect {}, text).tokenize_with_location().map_err(syntax)?;
+    match tokens.iter().find_map(|token| ends_elsewhere(&token.token)) {
+        Some(what) => Err(unroutable(what, "some servers read another end of it")),
+        None => Ok(tokens),
+    }
+}
+
+/// Name of a token whose end depends on the server.
+fn ends_elsewhere(token: &Token) -> Option<&'static str> {
+    match token {
+        // MySQL reads a name and a string behind it, in which `\` escapes a quote.
+        Token::DoubleQuotedByteStringLiteral(_) => Some("`b\"`"),
+        Token::SingleQuotedByteStringLiteral(text) if text.contains('\\') => Some("`b'\\'`"),
+        // In MySQL a `*/` in quotes does not end a hint.
+        Token::Whitespace(Whitespace::MultiLineComment(text))
+            if text.starts_with('+') && text.contains(['\'', '"', '`']) =>
+        {
+            Some("a hint with quotes")
+        }
+        // MySQL wants an ASCII space behind `--`.
+        Token::Whitespace(Whitespace::SingleLineComment { prefix, comment })
+            if prefix == "--" && comment.starts_with(|space: char| !space.is_ascii()) =>
+        {
+            Some("`--` without a space")
+        }
+        _ => None,
+    }
 }
 
 fn count(tokens: &[TokenWithSpan], keyword: Keyword) -> usize {

@@ -100,6 +100,12 @@ fn comments_and_quotes_do_not_deceive() {
         ("select c from sbtest1 where id = 5 and c = '/*! no comment */'", "n1"),
         ("delete from sbtest1 where k = 10 # it's\n/*!99999 and id = 6 */ # it's", "1235"),
         ("select c from sbtest1 where id = 5 # /*! no comment */", "n1"),
+        ("delete from sbtest1 where id = 5 and k = b\"\\\" or id = 6 -- \"", "1235"),
+        ("delete from sbtest1 where id = 5 and k = B'\\' or id = 6 -- '", "1235"),
+        ("select c from sbtest1 where id = 5 and k = b'101'", "n1"),
+        ("select /*+ NO_MERGE(`*/ c /* ` */) */ from sbtest1 where id = 5", "1235"),
+        ("select /*+ NO_MERGE(t) */ c from sbtest1 t where id = 5", "n1"),
+        ("select c from sbtest1 where id = 5 --\u{a0}1 or id = 6", "1235"),
         // Minus minus five.
         ("select c from sbtest1 where id = 0--5", "all"),
         ("select c from sbtest1 where `i``d` = 5", "all"),
