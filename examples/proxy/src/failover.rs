@@ -1,11 +1,11 @@
-//! [`Probe`]: finds out whether a data node is gone, and goes over to its stand-by.
+//! [`Probe`]: finds out whether a data node is gone, and goes over to a stand-by.
 //!
 //! ```text
 //!   a session is lost ──▶ the primary, asked twice ──answers or refuses──▶ nothing happens
 //!                                │ does neither
 //!                                ▼
-//!                         the stand-by, asked ──answers──▶ the pool goes over
-//!                                │ does not
+//!                         each stand-by, asked in turn ──answers──▶ the pool goes over
+//!                                │ none does
 //!                                ▼
 //!                         nothing; the next loss asks again
 //! ```
@@ -48,7 +48,7 @@ impl Probe {
             // A server that refuses, such as one with too many connections, lives.
             _ if answer.as_ref().map_or_else(|error| error.server_error().is_some(), |()| true) => {
             }
-            0 | 1 => self.ask_standby(),
+            0 | 1 => self.ask_standby(1),
             _ => {
                 let handle = self.nodes.handle.clone();
                 handle.after(PAUSE, move || self.ask_current(tries - 1)).detach();
@@ -56,16 +56,18 @@ impl Probe {
         });
     }
 
-    fn ask_standby(self) {
-        let node = self.nodes.get(self.node);
-        let endpoints = &node.endpoints;
-        let next = (self.version.number() + 1) % endpoints.len() as u64;
+    /// Asks the server so many places behind the current one, and the ones behind it.
+    fn ask_standby(self, ahead: usize) {
+        let endpoints = &self.nodes.get(self.node).endpoints;
+        if ahead == endpoints.len() {
+            return;
+        }
+        let next = (self.version.number() + ahead as u64) % endpoints.len() as u64;
         let client = endpoints[next as usize].client.clone();
         let limit = self.nodes.patience.silence;
-        ask(&client, limit, move |answer| {
-            if answer.is_ok() {
-                self.nodes.fail_over(self.node, self.version);
-            }
+        ask(&client, limit, move |answer| match answer {
+            Ok(()) => self.nodes.fail_over(self.node, self.version, ahead),
+            Err(_) => self.ask_standby(ahead + 1),
         });
     }
 }

@@ -151,7 +151,7 @@ impl Nodes {
     }
 
     /// Something went wrong with this version of a node that may be its end: finds out, and goes over
-    /// to the stand-by if it is.
+    /// to a stand-by if it is.
     pub fn suspect(self: &Arc<Self>, node: usize, version: Version) {
         let known = &self.list[node];
         let current = known.backend.version() == version;
@@ -166,10 +166,11 @@ impl Nodes {
         Pooled::discard(lease);
     }
 
-    /// Goes over to the stand-by, which answers.
-    pub fn fail_over(&self, node: usize, from: Version) {
+    /// Goes over to the stand-by so many places ahead, which answers.
+    pub fn fail_over(&self, node: usize, from: Version, ahead: usize) {
+        let name = &self.list[node].name;
         // Fails if another thread was quicker.
-        let _ = self.pool.fail_over(&self.list[node].name, from);
+        let _ = (0..ahead).try_fold(from, |from, _| self.pool.fail_over(name, from));
     }
 
     /// How the nodes stand, in their order.

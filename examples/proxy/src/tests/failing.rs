@@ -212,8 +212,7 @@ fn a_server_that_refuses_is_neither_given_up_nor_gone_over_to() {
     let _alone = super::alone();
     let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
     let runtime = runtime.expect("it starts");
-    let closed = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let closed = closed.local_addr().expect("it has one").to_string();
+    let closed = closed_port();
     for at_login in [false, true] {
         let server = session::Server::new(Refusing { at_login });
         let listener = runtime.listen("127.0.0.1:0", server).expect("it listens");
@@ -226,10 +225,21 @@ fn a_server_that_refuses_is_neither_given_up_nor_gone_over_to() {
 }
 
 #[test]
-fn an_error_names_the_node_and_why() {
+fn the_second_standby_takes_over_when_the_first_is_gone_too() {
+    let _alone = super::alone();
+    let endpoints = |all: Vec<String>| vec![closed_port(), closed_port(), all[1].clone()];
+    assert_eq!(version_after_probe(patience().silence, endpoints), 2);
+}
+
+/// Address at which no server listens.
+fn closed_port() -> String {
     let closed = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let address = closed.local_addr().expect("it has one").to_string();
-    drop(closed);
+    closed.local_addr().expect("it has one").to_string()
+}
+
+#[test]
+fn an_error_names_the_node_and_why() {
+    let address = closed_port();
     let _alone = super::alone();
     let patience = Patience { statement: Duration::from_millis(500), ..patience() };
     let fleet = Fleet::start_with(1, patience, |_| vec![address.clone()]).expect("they start");
