@@ -20,7 +20,7 @@ use epoll_group::session::SessionError;
 
 use crate::cancel::Ticket;
 use crate::nodes::{Lease, Nodes};
-use crate::refuse::{no_session, of_node};
+use crate::refuse::{is_busy, no_session, of_node};
 use crate::route::Effect;
 
 /// One statement at one data node.
@@ -100,7 +100,9 @@ impl Ask {
                 let node = self.nodes.get(self.node);
                 let version = node.version();
                 let result = Err(no_session(node.at(version), &error));
-                self.nodes.suspect(self.node, version);
+                if !is_busy(&error) {
+                    self.nodes.suspect(self.node, version);
+                }
                 then(Asked { lease: None, result, stage: Stage::Before });
             }
         }

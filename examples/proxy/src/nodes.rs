@@ -93,6 +93,8 @@ impl Nodes {
                 let options = Options::new(address.as_str(), node.user.as_str())
                     .password(node.password.as_str())
                     .connections(node.connections)
+                    // The pool limits the sessions, and a probe needs one beside them.
+                    .sessions_per_connection(1 << 20)
                     .request_timeout(patience.statement)
                     .session_timeout(patience.silence)
                     .connect_timeout(patience.silence)

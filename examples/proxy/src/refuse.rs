@@ -80,11 +80,16 @@ pub fn no_session(node: impl fmt::Display, error: &GetError) -> SessionError {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let cause = cause.unwrap_or_default();
     let text = format!("data node {node} has no session for the statement: {error}{cause}");
-    match error {
-        GetError::Timeout { cause: Cause::AllBusy { .. }, .. }
-        | GetError::TooManyWaiting { .. } => SessionError::new(1040, b"08004", text),
-        _ => SessionError::new(2003, b"HY000", text),
-    }
+    let (code, state) = if is_busy(error) { (1040, b"08004") } else { (2003, b"HY000") };
+    SessionError::new(code, state, text)
+}
+
+/// True if clients have all the sessions, which says nothing about the data node.
+pub const fn is_busy(error: &GetError) -> bool {
+    matches!(
+        error,
+        GetError::Timeout { cause: Cause::AllBusy { .. }, .. } | GetError::TooManyWaiting { .. }
+    )
 }
 
 /// Error of a data node, or the reason why it did not answer.

@@ -238,6 +238,28 @@ fn closed_port() -> String {
 }
 
 #[test]
+fn a_node_is_not_suspected_when_its_sessions_are_lent() {
+    let _alone = super::alone();
+    let patience = Patience { limits: limits().max(2200), statement: LONG, silence: LONG };
+    let fleet = Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start");
+    let (give, given) = mpsc::channel();
+    // More than two connections of a client have by default.
+    for _ in 0..2100 {
+        let give = give.clone();
+        fleet.nodes.borrow_then(0, Instant::now() + LONG, move |lease| {
+            lease.into_iter().for_each(|lease| give.send(lease).expect("waited for"));
+        });
+    }
+    drop(give);
+    let leases: Vec<_> = given.iter().collect();
+    assert_eq!(leases.len(), 2100);
+    let node = fleet.nodes.get(0);
+    fleet.nodes.suspect(0, node.version());
+    until("the probe has ended", || !node.is_probed.load(Ordering::Acquire));
+    assert_eq!(node.version().number(), 0);
+}
+
+#[test]
 fn an_error_names_the_node_and_why() {
     let address = closed_port();
     let _alone = super::alone();
@@ -255,14 +277,19 @@ fn an_error_names_the_node_and_why() {
 }
 
 #[test]
-fn a_busy_pool_says_so() {
+fn a_busy_pool_says_so_and_its_node_is_not_suspected() {
     let _alone = super::alone();
     let patience = Patience {
         limits: limits().max(1),
         statement: Duration::from_millis(500),
-        silence: Duration::from_millis(300),
+        // A probe would last as long.
+        silence: LONG,
     };
-    let fleet = Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start");
+    let is_frozen = Arc::new(AtomicBool::new(false));
+    let frozen = Arc::clone(&is_frozen);
+    let through =
+        |endpoints: Vec<String>| vec![wire(endpoints[0].clone(), &frozen), endpoints[1].clone()];
+    let fleet = Fleet::start_with(1, patience, through).expect("they start");
     let runtime =
         Runtime::builder().config(Config::default().epoll_groups(1)).start().expect("it starts");
     let client = fleet.client(&runtime).expect("its options are good");
@@ -270,9 +297,12 @@ fn a_busy_pool_says_so() {
     let mut other = client.session().expect("the proxy is there");
     one.run("begin").expect("it begins");
     assert_eq!(rows(&mut one, "select count(*) from sbtest1 where id = 1"), "0;");
+    is_frozen.store(true, Ordering::Relaxed);
     let (code, said) = refused(&mut other, "select 1");
     assert_eq!(code, 1040, "{said}");
     assert!(said.contains("1 of 1"), "{said}");
+    assert!(!fleet.nodes.get(0).is_probed.load(Ordering::Relaxed));
+    is_frozen.store(false, Ordering::Relaxed);
     one.run("commit").expect("it ends");
     assert_eq!(rows(&mut other, "select 1"), "1;");
 }
