@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use epoll_group::client;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::message::{ClientMessage, ScalarValue};
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
 use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::codec::proto::tso::Operation;
@@ -22,6 +22,9 @@ use crate::nodes::Nodes;
 use crate::refuse::{not_utf8, of_node, unknown_database, unroutable, wrong_arguments};
 use crate::route::{self, Cache, Effect, Own, Rows, Statement};
 use crate::turn::{Turn, Work};
+
+/// Longest request about a session, in bytes. A session keeps up to 192 of them.
+const LONGEST_KEPT: usize = 16 * 1024;
 
 /// Everything that sessions share.
 pub struct Proxy {
@@ -72,6 +75,9 @@ impl Proxy {
         }
         let mut request = passed_on(sql.message(), sql.text());
         match &work {
+            Work::Own(_) => {
+                check_kept(ClientMessage::ExecSql(request.clone()).body_bytes())?;
+            }
             Work::Gather { merge, .. } => {
                 request.chunk_result = None;
                 if let Some((merge, range)) = merge {
@@ -125,7 +131,17 @@ impl Proxy {
     }
 }
 
+/// Refuses a long request about the session, which the session may keep until the client goes.
+fn check_kept(bytes: usize) -> Result<(), SessionError> {
+    if bytes > LONGEST_KEPT {
+        let why = format!("with its arguments it has {bytes} bytes, above {LONGEST_KEPT}");
+        return Err(unroutable("the statement about the session", why));
+    }
+    Ok(())
+}
+
 fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), SessionError> {
+    check_kept(savepoint.name().len())?;
     let name = std::str::from_utf8(savepoint.name()).map_err(|_| not_utf8())?;
     let action = savepoint.action();
     let operation = match action {

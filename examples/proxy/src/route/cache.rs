@@ -8,6 +8,7 @@ use epoll_group::session::SessionError;
 use lru::LruCache;
 use md5::{Digest, Md5};
 
+use super::keys::{Id, Ids};
 use super::{Catalogue, Statement, read};
 
 /// Statements of the latest texts.
@@ -36,6 +37,8 @@ const PARTS: usize = 16;
 const TEXTS_PER_PART: NonZeroUsize = NonZeroUsize::new(256).expect("it is not 0");
 /// Longer texts are read each time.
 const LONGEST: usize = 16 * 1024;
+/// Statements with more ids are read each time. So many take as much memory as the longest text.
+const MOST_IDS: usize = LONGEST / size_of::<Id>();
 
 impl Cache {
     pub fn new(catalogue: Catalogue) -> Self {
@@ -60,7 +63,11 @@ impl Cache {
         }
         let statement = read::read(text, &self.catalogue);
         let known = Known { statement, digest: Md5::digest(text).into(), is_frequent: false };
-        if text.len() > LONGEST {
+        let ids = match &known.statement {
+            Ok(Statement::Rows(rows)) => rows.ids.as_ref().map_or(0, Ids::len),
+            _ => 0,
+        };
+        if text.len() > LONGEST || ids > MOST_IDS {
             return Arc::new(known);
         }
         let frequent =

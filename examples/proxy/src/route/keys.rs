@@ -55,9 +55,8 @@ impl Ids {
         Self { ids, all: true }
     }
 
-    /// True if there is one value at most, and so one node.
-    pub(super) const fn is_one(&self) -> bool {
-        self.ids.len() <= 1
+    pub(super) const fn len(&self) -> usize {
+        self.ids.len()
     }
 
     /// The nodes on which the rows are, of so many, each once and in order. None when there can be no

@@ -122,7 +122,7 @@ pub(super) fn select(
     let ids = select.selection.as_ref().and_then(|condition| key.ids(condition));
     let merge = if effect == Effect::Write {
         Err("a lock is on one data node only".to_owned())
-    } else if ids.as_ref().is_some_and(Ids::is_one) {
+    } else if ids.as_ref().is_some_and(|ids| ids.len() <= 1) {
         Err("its rows are on one data node".to_owned())
     } else {
         spread::merge(query, select, &key, facts)

@@ -478,6 +478,11 @@ fn a_text_is_read_once() {
     assert_eq!((&first.statement, first.digest), (&second.statement, second.digest));
     assert!(Arc::ptr_eq(&second, &cache.read(b"select 1")));
     assert_eq!(cache.read(b"no sql").statement, cache.read(b"no sql").statement);
+    for (ids, is_kept) in [(512, true), (513, false)] {
+        let text = format!("select c from sbtest1 where id in ({})", vec!["1"; ids].join(","));
+        cache.read(text.as_bytes());
+        assert_eq!(cache.read(text.as_bytes()).is_frequent, is_kept, "{ids} ids");
+    }
 }
 
 proptest! {

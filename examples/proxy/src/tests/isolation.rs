@@ -2,6 +2,7 @@
 
 use epoll_group::client::Request;
 use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::Scalar;
 
 use super::{World, discarded, limits, refused, rows};
@@ -144,6 +145,22 @@ fn what_would_stay_in_a_shared_session_is_refused() {
     assert_eq!(refused(&mut session, "use other").0, 1049);
     assert_eq!(rows(&mut session, "select @a"), "NULL;");
     assert_eq!(world.fleet.in_use(), 0);
+}
+
+#[test]
+fn what_a_session_keeps_is_short() {
+    let world = World::new();
+    let mut session = world.session();
+    let long = "x".repeat(16 * 1024);
+    for text in ["set transaction read only", "begin", "savepoint a", "set @a = 1"] {
+        let (code, said) = refused(&mut session, format!("{text} /* {long} */"));
+        assert_eq!(code, 1235, "{text}: {said}");
+        session.run(format!("{text} /* {} */", &long[1000..])).expect(text);
+    }
+    let argument = Request::sql("set @a = ?").arg(Scalar::string(long.clone(), None));
+    assert_eq!(refused(&mut session, argument).0, 1235);
+    let savepoint = Request::savepoint(Operation::Set, long + "x");
+    assert_eq!(refused(&mut session, savepoint).0, 1235);
 }
 
 #[test]
