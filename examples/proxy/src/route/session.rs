@@ -3,14 +3,14 @@
 use epoll_group::codec::proto::notice::Level;
 use epoll_group::session::{SavepointAction, SessionError};
 use sqlparser::ast::{
-    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr,
-    TransactionAccessMode, TransactionIsolationLevel, TransactionMode, UnaryOperator, Use, Value,
-    ValueWithSpan,
+    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, ShowCreateObject,
+    ShowStatementIn, ShowStatementOptions, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode, UnaryOperator, Use, Value, ValueWithSpan,
 };
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::read::{Facts, VARIABLES_OF_SESSION, of_shared_session, path, word};
-use super::{Effect, Own, Statement, Told, What};
+use super::{Effect, Own, Statement, Told, What, tables};
 use crate::refuse::{unknown_database, unroutable};
 
 /// The words at the beginning of a statement, in lower case. A quoted one is empty here.
@@ -76,6 +76,18 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
                 None => Ok(Statement::At(None, Effect::Read)),
             }
         }
+        Sql::ShowCreate { obj_type: ShowCreateObject::Table, obj_name } => {
+            tables::show(obj_name, facts)
+        }
+        Sql::ShowColumns {
+            show_options:
+                ShowStatementOptions {
+                    show_in: Some(ShowStatementIn { parent_name: Some(name), .. }),
+                    ..
+                },
+            ..
+        } => tables::show(name, facts),
+        // A list of tables is that of one node.
         Sql::ShowVariables { .. }
         | Sql::ShowStatus { .. }
         | Sql::ShowTables { .. }

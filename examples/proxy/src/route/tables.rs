@@ -243,8 +243,18 @@ pub(super) fn delete(delete: &Delete, facts: &Facts<'_>) -> Result<Statement, Se
 
 /// A definition of a table.
 pub(super) fn define(name: &ObjectName, facts: &Facts<'_>) -> Result<Statement, SessionError> {
-    Ok(Statement::Define(match Found::named(name, facts)? {
+    node(name, facts).map(Statement::Define)
+}
+
+/// A question about the columns of a table.
+pub(super) fn show(name: &ObjectName, facts: &Facts<'_>) -> Result<Statement, SessionError> {
+    Ok(Statement::At(node(name, facts)?, Effect::Read))
+}
+
+/// The only node that has the table; `None`: each has it.
+fn node(name: &ObjectName, facts: &Facts<'_>) -> Result<Option<usize>, SessionError> {
+    Ok(match Found::named(name, facts)? {
         Found::Sharded(_) => None,
         Found::Whole(table) => table.node,
-    }))
+    })
 }

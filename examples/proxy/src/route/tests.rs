@@ -334,6 +334,13 @@ fn tables_that_are_not_sharded_have_a_node_or_a_copy_on_each() {
         ("delete from countries", "1235"),
         ("create table countries (id int)", "Define(None)"),
         ("select s.c from settings s, sbtest1 t where t.id = 5", "1235"),
+        ("show columns from settings", "At(Some(2), Read)"),
+        ("show full columns from Settings from sbtest like 'k%'", "At(Some(2), Read)"),
+        ("show create table sbtest.settings", "At(Some(2), Read)"),
+        ("show columns from sbtest1", "At(None, Read)"),
+        ("show create table countries", "At(None, Read)"),
+        ("show columns from other", "1235"),
+        ("show create table other.settings", "1049"),
     ]);
 }
 
