@@ -75,8 +75,15 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
             retries: if own { 0 } else { RETRIES },
             has_borrowed: None,
         };
-        let gathering = Arc::clone(&gathering);
-        let then: Then = Box::new(move |asked| take(&gathering, at, asked));
+        let (gathering, ticket) = (Arc::clone(&gathering), ticket.clone());
+        let then: Then = Box::new(move |mut asked| {
+            // Others get a session whose answer is here to its end. Another node may be long in coming.
+            if let Some(free) = asked.lease.take_if(|lease| !is_held && lease.is_idle()) {
+                ticket.left(node);
+                drop(free);
+            }
+            take(&gathering, at, asked);
+        });
         asks.push_back((ask, place.lease, then));
     }
     start_in_turn(asks);

@@ -307,6 +307,23 @@ fn a_busy_pool_says_so_and_its_node_is_not_suspected() {
     assert_eq!(rows(&mut other, "select 1"), "1;");
 }
 
+#[test]
+fn a_select_that_waits_for_a_dead_node_keeps_no_session_of_others() {
+    let patience = Patience { limits: limits().max(1), statement: LONG, ..patience() };
+    let mut world = World::with(|| {
+        let through = |endpoints: Vec<String>| vec![endpoints[0].clone()];
+        Fleet::start_with(2, patience, through).expect("they start")
+    });
+    world.fleet.kill(1);
+    let (mut one, mut other) = (world.session(), world.session());
+    let all = one.send("select id from sbtest1").expect("it is sent");
+    until("it waits for the second node", || world.fleet.nodes.status()[1].waiting == 1);
+    assert_eq!(rows(&mut other, "select k from sbtest1 where id = 2"), "20;");
+    assert_eq!(world.fleet.nodes.status()[1].waiting, 1);
+    one.canceller().cancel();
+    drop(all);
+}
+
 /// The statement has as much time as was left when it got its session.
 #[test]
 fn waiting_for_a_session_takes_from_the_time_of_the_statement() {
