@@ -18,8 +18,8 @@
 use std::ops::Range;
 
 use sqlparser::ast::{
-    Distinct, DuplicateTreatment, Expr, Function, FunctionArguments, GroupByExpr, OrderByExpr,
-    OrderByKind, OrderBySort, Query, Select, SelectItem, SelectModifiers, TableFactor,
+    Distinct, DuplicateTreatment, Expr, Function, FunctionArguments, GroupByExpr, Ident,
+    OrderByExpr, OrderByKind, OrderBySort, Query, Select, SelectItem, SelectModifiers, TableFactor,
     UnaryOperator, Value,
 };
 use sqlparser::keywords::Keyword;
@@ -487,6 +487,13 @@ impl Rewrite<'_> {
         self.aliased(&name.value)
     }
 
+    /// True if an item without an alias is a column with this name.
+    fn is_called(&self, at: usize, name: &Expr) -> bool {
+        let SelectItem::UnnamedExpr(item) = &self.items[at] else { return false };
+        let (Expr::Identifier(name), Some(item)) = (name, column_name(item)) else { return false };
+        name.value.eq_ignore_ascii_case(&item.value)
+    }
+
     /// Item with these tokens.
     fn item_like(&self, tokens: &Range<usize>) -> Option<usize> {
         (0..self.items.len()).find(|at| self.source.is_same(&self.item(*at), tokens))
@@ -575,7 +582,17 @@ impl Rewrite<'_> {
             let item = self.numbered(number).filter(|_| !self.has_wildcard());
             return item.map(Some).ok_or_else(|| format!("ORDER BY {number} is no known column"));
         }
-        let item = self.named_by(expr).or_else(|| self.item_like(&tokens));
+        let item = match self.named_by(expr) {
+            Some(item) if (0..item).any(|at| self.is_wildcard(at) || self.is_called(at, expr)) => {
+                let name = self.source.text(&tokens);
+                return Err(format!(
+                    "ORDER BY names the alias {name}, and a column before it may be called so; write \
+                     its expression"
+                ));
+            }
+            Some(item) => Some(item),
+            None => self.item_like(&tokens),
+        };
         let is_between = |at: usize| {
             self.is_behind_wildcard(at) && (at..self.items.len()).any(|at| self.is_wildcard(at))
         };
@@ -828,6 +845,16 @@ fn unwrapped(expr: &Expr) -> &Expr {
             unwrapped(inner)
         }
         other => other,
+    }
+}
+
+/// The name of a column, without its table.
+fn column_name(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        Expr::Nested(inner) => column_name(inner),
+        _ => None,
     }
 }
 
