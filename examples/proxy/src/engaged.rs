@@ -109,9 +109,16 @@ impl Engaged {
 
     /// Notes that the session is gone.
     fn lost(&self, state: &mut State, purpose: &Purpose) {
-        let is_here =
-            state.transaction.as_ref().is_some_and(|own| own.node.is_none_or(|at| at == self.node));
-        if is_here && !matches!(purpose, Purpose::Aside) {
+        let is_here = match purpose {
+            // It may have begun the transaction.
+            Purpose::Statement => {
+                let transaction = state.transaction.as_ref();
+                transaction.is_some_and(|own| own.node.is_none_or(|at| at == self.node))
+            }
+            Purpose::Aside => false,
+            Purpose::Set(..) => state.is_held_for_transaction(self.node),
+        };
+        if is_here {
             state.is_at(self.node);
             state.lose(&self.nodes.get(self.node).name);
         }

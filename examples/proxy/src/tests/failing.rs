@@ -469,11 +469,21 @@ fn requests_that_are_cancelled_before_their_turn_do_not_run() {
         let deferred = stats().deferred_requests;
         assert!(deferred <= 2, "{deferred} requests, where one runs and one waits");
     }
-    is_frozen.store(false, Ordering::Relaxed);
-    until("no request waits", || stats().deferred_requests == 0);
+    let go_on = || {
+        is_frozen.store(false, Ordering::Relaxed);
+        until("no request waits", || stats().deferred_requests == 0);
+    };
+    go_on();
     one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
     assert_eq!(rows(&mut other, "select k from sbtest1 where id = 1"), "0;");
-    drop(one);
+    // The transaction is not where the cancelled `set` is.
+    other.run("begin").expect("it begins");
+    is_frozen.store(true, Ordering::Relaxed);
+    cancelled(&mut other, "set @b = 7");
+    go_on();
+    other.run("update sbtest1 set k = 1 where id = 1").expect("the transaction goes on");
+    other.run("commit").expect("it is kept");
+    drop((one, other));
     world.settled();
 }
 
