@@ -171,7 +171,12 @@ impl Ask {
     }
 }
 
-/// True if the error came from the data node and its session goes on.
+/// True if the error came from the data node, or the request was too long to be sent, and the session
+/// goes on.
 pub fn is_said(error: &client::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Server(said) if said.scope() == Scope::Request)
+    match error.kind() {
+        ErrorKind::Server(said) => said.scope() == Scope::Request,
+        ErrorKind::TooLong { .. } => true,
+        _ => false,
+    }
 }

@@ -19,6 +19,9 @@ use tempfile::TempDir;
 /// The account of clients at the proxy.
 pub const CLIENT: (&str, &str) = ("app", "secret");
 
+/// Longest frame of the proxy. Data nodes take longer ones.
+pub const MAX_ALLOWED_PACKET: usize = 1 << 20;
+
 /// Data nodes and a proxy.
 pub struct Fleet {
     /// `None`: was killed.
@@ -67,6 +70,7 @@ impl Fleet {
         }
         // No client here half-closes and waits for answers, so a half-closed connection has gone.
         let config = Config::default()
+            .max_allowed_packet(MAX_ALLOWED_PACKET)
             .epoll_groups(1)
             .epoll_threads_per_group(4)
             .half_close_timeout(Duration::from_millis(100))

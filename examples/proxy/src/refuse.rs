@@ -99,6 +99,9 @@ pub fn of_node(node: impl fmt::Display, error: &client::Error) -> SessionError {
         // A session of a data node that dies does not take the client's along.
         return SessionError::new(said.code(), said.state(), said.message());
     }
+    if let ErrorKind::TooLong { .. } = error.kind() {
+        return SessionError::new(1153, b"08S01", error.kind().to_string());
+    }
     let fate = match error.fate() {
         Fate::Unknown => "; the statement may have been executed",
         _ => "",

@@ -2,9 +2,10 @@
 
 use epoll_group::client::Request;
 use epoll_group::codec::proto::tso::Operation;
+use epoll_group::codec::proto::value::Scalar;
 
 use super::{World, discarded, limits, refused, rows};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, MAX_ALLOWED_PACKET};
 
 const SUM: &str = "select sum(k) from sbtest1";
 
@@ -129,6 +130,27 @@ fn errors_of_a_node_come_unchanged_and_leave_the_transaction() {
     assert_eq!(refused(&mut session, "select missing from sbtest1 where id = 1").0, 1054);
     session.run("rollback").expect("it is undone");
     assert_eq!(rows(&mut session, SUM), "360;");
+}
+
+#[test]
+fn a_statement_too_long_for_a_frame_leaves_its_transaction() {
+    let world = World::new();
+    let mut session = world.session();
+    // The client sends its digest, the proxy all of it.
+    let text = format!("update sbtest1 set c = ? where id = 1 /* {} */", "x".repeat(2000));
+    let change = |bytes: usize| {
+        Request::sql(text.clone()).arg(Scalar::string("x".repeat(bytes), None)).cached()
+    };
+    session.run("begin").expect("it begins");
+    for _ in 0..3 {
+        session.run(change(1)).expect("it is changed");
+    }
+    let (code, said) = refused(&mut session, change(MAX_ALLOWED_PACKET - 1000));
+    assert_eq!(code, 1153, "{said}");
+    assert!(said.contains("max_allowed_packet"), "{said}");
+    session.run("commit").expect("it is kept");
+    assert_eq!(rows(&mut session, "select c from sbtest1 where id = 1"), "x;");
+    assert_eq!(discarded(&world), 0);
 }
 
 #[test]
