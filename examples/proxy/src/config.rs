@@ -3,11 +3,10 @@
 //! ```toml
 //! listen = "127.0.0.1:33770"
 //! schema = "sbtest"
+//! text_order = "bytes"    # the data nodes order texts by bytes; absent: the order is unknown
 //!
 //! [users]
 //! root = "secret"
-//!
-//! text_order = "bytes"    # the data nodes order texts by bytes; absent: the order is unknown
 //!
 //! [tables]
 //! sbtest1 = "id"                 # sharded by this column
@@ -15,7 +14,7 @@
 //! countries = { copies = true }  # each node has all rows; read only
 //!
 //! [runtime]               # tunables of the runtime
-//! threads = 4
+//! max_connections = 10_000
 //!
 //! [pool]                  # for each data node
 //! max = 64
@@ -263,6 +262,17 @@ mod tests {
         );
         let file = File::parse(&text).map_err(|error| error.to_string())?;
         file.catalogue().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_example_is_right() {
+        let doc = include_str!("config.rs").lines().map_while(|line| line.strip_prefix("//!"));
+        let is_fence = |line: &&str| line.starts_with(" ```");
+        let example =
+            doc.skip_while(|line| !is_fence(line)).skip(1).take_while(|line| !is_fence(line));
+        let file = File::parse(&example.collect::<Vec<_>>().join("\n")).expect("it is right");
+        assert!(file.users.keys().eq(["root"]));
+        assert!(file.catalogue().expect("it is right").texts_by_bytes);
     }
 
     #[test]
