@@ -162,6 +162,12 @@ impl File {
         if let Some(node) = self.nodes.iter().find(|node| node.endpoints.is_empty()) {
             return Err(ConfigError(format!("node {} has no endpoints", node.name)));
         }
+        let is_wrong =
+            |node: &&NodeEntry| node.user.is_empty() || !(1..=1024).contains(&node.connections);
+        if let Some(node) = self.nodes.iter().find(is_wrong) {
+            let text = format!("node {} has no user, or not 1 to 1024 connections", node.name);
+            return Err(ConfigError(text));
+        }
         if self.pool.max == 0 || self.pool.min_idle > self.pool.max {
             return wrong("[pool] max is at least 1 and at least min_idle");
         }
@@ -256,9 +262,13 @@ mod tests {
     use super::*;
 
     fn parsed(tables: &str) -> Result<Catalogue, String> {
+        with_node(tables, "user = \"root\"")
+    }
+
+    fn with_node(tables: &str, node: &str) -> Result<Catalogue, String> {
         let text = format!(
             "listen = \"127.0.0.1:0\"\n{tables}\n[users]\nroot = \"\"\n[[nodes]]\nname = \"n0\"\n\
-             endpoints = [\"127.0.0.1:1\"]\nuser = \"root\"\n"
+             endpoints = [\"127.0.0.1:1\"]\n{node}\n"
         );
         let file = File::parse(&text).map_err(|error| error.to_string())?;
         file.catalogue().map_err(|error| error.to_string())
@@ -293,6 +303,12 @@ mod tests {
         ] {
             let error = parsed(wrong).expect_err(wrong);
             assert!(error.contains(reason), "{wrong}: {error}");
+        }
+        for node in
+            ["user = \"\"", "user = \"a\"\nconnections = 0", "user = \"a\"\nconnections = 1025"]
+        {
+            let error = with_node("[tables]", node).expect_err(node);
+            assert!(error.contains("node n0 has"), "{node}: {error}");
         }
     }
 }

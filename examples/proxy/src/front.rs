@@ -104,6 +104,7 @@ pub struct Remembered {
 }
 
 /// The session of a statement, and the steps before it.
+#[derive(Default)]
 pub struct Place {
     /// `None` if one is to be borrowed.
     pub lease: Option<Lease>,

@@ -69,7 +69,7 @@ pub fn lost_transaction(node: impl fmt::Display) -> SessionError {
     SessionError::new(1213, b"40001", text)
 }
 
-/// The session of the client had settings of its own, and its session at the data node is gone.
+/// One setting more than the proxy keeps.
 pub fn too_many_settings(most: usize) -> SessionError {
     let text = format!("the session has {most} settings already, as many as the proxy keeps");
     SessionError::new(1235, b"42000", text)

@@ -49,8 +49,7 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
     let Work::Gather { nodes: asked, merge } = work else { return };
     let is_held = places.is_some();
     let effect = if merge.is_some() { Effect::Read } else { Effect::Write };
-    let borrowed = || Place { lease: None, steps: VecDeque::new(), applied: 0 };
-    let places = places.unwrap_or_else(|| asked.iter().map(|_| borrowed()).collect());
+    let places = places.unwrap_or_else(|| asked.iter().map(|_| Place::default()).collect());
     let session = |(node, place): (&usize, &Place)| LentSession {
         node: *node,
         lease: None,

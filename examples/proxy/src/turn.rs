@@ -62,8 +62,7 @@ impl Turn {
         match &self.work {
             &Work::Forward { node, effect } => {
                 let node = node.unwrap_or_else(|| self.nodes.any());
-                let place = Place { lease: None, steps: VecDeque::new(), applied: 0 };
-                self.ask(node, effect, place, move |turn, asked| {
+                self.ask(node, effect, Place::default(), move |turn, asked| {
                     let Asked { lease, result, .. } = asked;
                     let Self { nodes, front, ticket, .. } = turn;
                     let borrowed =
