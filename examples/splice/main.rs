@@ -79,8 +79,13 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
         }
         clients.into_iter().try_for_each(|client| Ok(client.join().map_err(|_| "a panic")??))
     })?;
-    pass_on_a_reset(&at, &origin)?;
+    let (client, behind) = begin_a_message(&at, &origin)?;
+    SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
+    drop(client);
+    expect_a_reset(behind)?;
+    let (_client, behind) = begin_a_message(&at, &origin)?;
     let report = proxy.drain(Duration::from_secs(5));
+    expect_a_reset(behind)?;
     let stats = handle.stats();
     writeln!(out, "{:>12} bytes each way, of {CLIENTS} clients, unchanged", CLIENTS * BYTES)?;
     for counter in [Counter::ReadsPaused, Counter::ReadsResumed] {
@@ -89,7 +94,7 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
     writeln!(out, "{most:>12} bytes in backlogs at most")?;
     // In each direction: a full backlog, and what one run of `received` adds.
     let limit = 2 * CLIENTS * (HIGH + BUDGET);
-    writeln!(out, "{:>12} of a client in the middle of its stream, passed on", "1 reset")?;
+    writeln!(out, "{:>12} in the middle of a stream: of its client, of the drain", "2 resets")?;
     if report.cut > 0 || most > limit as u64 || stats.get(Counter::ReadsPaused) == 0 {
         return Err(format!("{report:?}, no pause, or {most} bytes exceed {limit}").into());
     }
@@ -103,15 +108,17 @@ fn echo(socket: io::Result<TcpStream>) -> io::Result<()> {
     socket.shutdown(Shutdown::Write)
 }
 
-/// Resets a client's connection in the middle of its stream. The server behind must not take the part
-/// that it got for the whole.
-fn pass_on_a_reset(at: &str, origin: &TcpListener) -> Result<(), Box<dyn Error>> {
+/// Sends a part of a message through the proxy. Returns the client and its connection at the server behind.
+fn begin_a_message(at: &str, origin: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
     let mut client = TcpStream::connect(at)?;
     client.write_all(b"half a mess")?;
     let (mut behind, _) = origin.accept()?;
     behind.read_exact(&mut [0; 11])?;
-    SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
-    drop(client);
+    Ok((client, behind))
+}
+
+/// The server behind must not take the part that it got for the whole.
+fn expect_a_reset(mut behind: TcpStream) -> Result<(), Box<dyn Error>> {
     match behind.read(&mut [0]) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
         other => Err(format!("the server behind got {other:?} instead of a reset").into()),

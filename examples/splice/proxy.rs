@@ -24,12 +24,12 @@ fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
     }
 }
 
-/// Ends one side after the other has ended. If that broke before its stream had finished, a reset says that
-/// bytes are missing.
+/// Ends one side after the other has ended. If that broke or drained before its stream had finished, a reset
+/// says that bytes are missing.
 fn pass_end(to: &Connection, reason: &CloseReason, finished: bool) {
-    use CloseReason::{ByHandler, ByPeer, Draining};
+    use CloseReason::{ByHandler, ByPeer};
 
-    if finished || matches!(reason, ByPeer | ByHandler(_) | Draining) {
+    if finished || matches!(reason, ByPeer | ByHandler(_)) {
         to.close(reason.to_string());
     } else {
         to.abort(reason.to_string());
