@@ -799,7 +799,7 @@ mod tests {
                 flood(conn, input)
             }
         });
-        world.conn.0.reads_while_held.store(true, Ordering::Relaxed);
+        world.conn.read_while_held();
         *lock(&held) = Some(world.conn.hold());
         world.runtime.start_draining();
         world.run();
