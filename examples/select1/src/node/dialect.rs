@@ -262,6 +262,26 @@ impl Reader<'_, '_> {
         syntax(start.and_then(|start| self.text.get(start..)).unwrap_or_default())
     }
 
+    /// Reads the name of a table, behind that of the session's schema or not.
+    fn table_name(&self, cursor: &mut Cursor<'_, '_>) -> Result<String, SessionError> {
+        let name =
+            |cursor: &mut Cursor<'_, '_>| cursor.name().ok_or_else(|| self.error_at(cursor.at));
+        let first = name(cursor)?;
+        if !cursor.symbol(".") {
+            return Ok(first);
+        }
+        self.own_schema(&first)?;
+        name(cursor)
+    }
+
+    /// Refuses a schema other than that of the session, in which the statement would run.
+    fn own_schema(&self, name: &str) -> Result<(), SessionError> {
+        if name.eq_ignore_ascii_case(self.schema) {
+            return Ok(());
+        }
+        Err(unsupported(&format!("the schema '{name}' here: use it first")))
+    }
+
     fn select(&self) -> Result<Statement, SessionError> {
         let sleep = items::sleep(self.text, &self.tokens.all);
         let only = || sleep.or_else(|| crate::node::sequence::select(&self.tokens.all));
@@ -275,7 +295,8 @@ impl Reader<'_, '_> {
     /// `describe TABLE`, or a look at how a query is done.
     fn describe(&self, mut cursor: Cursor<'_, '_>) -> Result<Statement, SessionError> {
         let mut table = cursor.clone();
-        if let Some(name) = show::table_name(&mut table).filter(|_| table.is_at_end()) {
+        let name = self.table_name(&mut table)?;
+        if table.is_at_end() {
             return Ok(Statement::Show(Show::Columns { table: name, filter: Filter::All }));
         }
         match cursor.one_of(&["select", "with", "insert", "update", "delete", "replace"]) {

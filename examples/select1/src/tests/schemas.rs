@@ -164,3 +164,27 @@ fn a_transaction_stays_in_its_database() {
     assert_eq!(rows(&mut client, "select k from sbtest1 where id = 1"), "-9;");
     change(&mut client, "use stock");
 }
+
+#[test]
+fn definitions_and_lists_are_of_the_schema_of_the_session() {
+    let server = server();
+    let mut client = client(&server, "root");
+    for sql in [
+        "create table stock.t (a int)",
+        "create table if not exists stock.t as select 1",
+        "alter table stock.sbtest1 add b bit",
+        "alter table stock.sbtest1 add index i (k)",
+        "drop index k_1 on stock.sbtest1",
+        "desc stock.sbtest1",
+        "show create table stock.sbtest1",
+        "show index from stock.sbtest1",
+        "show columns from sbtest1 from stock",
+        "show tables in stock",
+    ] {
+        let error = failure(&mut client, sql);
+        assert_eq!(error.code, 1235, "{sql}: {}", error.text);
+        assert!(error.text.contains("the schema 'stock' here: use it first"), "{}", error.text);
+    }
+    assert_eq!(rows(&mut client, "show tables in `Orders`"), "sbtest1;");
+    change(&mut client, "drop index k_1 on orders.sbtest1");
+}

@@ -23,8 +23,9 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     let mut cursor = Cursor::new(&reader.tokens.all);
     cursor.words(&["create", "table"]);
     cursor.words(&["if", "not", "exists"]);
+    let name = reader.table_name(&mut cursor)?;
     // A query may be longer than sqlparser can take.
-    if super::show::table_name(&mut cursor).is_some() && cursor.word("as") {
+    if cursor.word("as") {
         return rewrite::rewrite(reader);
     }
     let (statement, expressions) = parse(reader)?;
@@ -39,7 +40,7 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         Some(Statement::CreateTable(table)) if table.like.is_some() => {
             Err(unsupported("create table like"))
         }
-        Some(Statement::CreateTable(table)) => write_table(&table, &expressions),
+        Some(Statement::CreateTable(table)) => write_table(name, &table, &expressions),
         _ => Err(reader.error_at(0)),
     }
 }
@@ -179,8 +180,11 @@ pub(super) fn drop_index(
     cursor.word("index");
     let error = || reader.error_at(1);
     let index = cursor.name().ok_or_else(error)?;
-    let table = if cursor.word("on") { super::show::table_name(&mut cursor) } else { None };
-    if table.is_none() || !cursor.is_at_end() {
+    if !cursor.word("on") {
+        return Err(error());
+    }
+    reader.table_name(&mut cursor)?;
+    if !cursor.is_at_end() {
         return Err(error());
     }
     Ok(definition(format!("drop index {}", quoted(&index))))
@@ -191,7 +195,7 @@ pub(super) fn drop_index(
 pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     let mut cursor = Cursor::new(&reader.tokens.all);
     cursor.words(&["alter", "table"]);
-    let table = super::show::table_name(&mut cursor).ok_or_else(|| reader.error_at(2))?;
+    let table = reader.table_name(&mut cursor)?;
     if cursor.word("add") {
         let unique = cursor.word("unique");
         if cursor.word("index") || cursor.word("key") || unique {
@@ -228,8 +232,11 @@ fn definition(sql: String) -> Query {
     Query { sql, effect: Effect::Define, ..Query::default() }
 }
 
-fn write_table(table: &CreateTable, expressions: &[String]) -> Result<Query, SessionError> {
-    let name = last_name(&table.name)?;
+fn write_table(
+    name: String,
+    table: &CreateTable,
+    expressions: &[String],
+) -> Result<Query, SessionError> {
     let mut parts = Vec::new();
     let mut then = Vec::new();
     let key = primary_key(table);

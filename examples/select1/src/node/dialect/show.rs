@@ -84,17 +84,18 @@ pub(super) fn read(
         }
         "databases" | "schemas" => filter(&mut cursor).map(Show::Databases),
         "tables" => {
-            in_schema(&mut cursor);
+            in_schema(reader, &mut cursor)?;
             filter(&mut cursor).map(|filter| Show::Tables { full, filter })
         }
         "create" => {
             let is_table = cursor.word("table") || cursor.word("view");
-            table_name(&mut cursor).filter(|_| is_table).map(|table| Show::CreateTable { table })
+            let table = reader.table_name(&mut cursor)?;
+            is_table.then_some(Show::CreateTable { table })
         }
         _ => {
             let behind_from = cursor.word("from") || cursor.word("in");
-            let table = table_name(&mut cursor).filter(|_| behind_from);
-            in_schema(&mut cursor);
+            let table = behind_from.then_some(reader.table_name(&mut cursor)?);
+            in_schema(reader, &mut cursor)?;
             if matches!(word, "columns" | "fields") {
                 let filter = filter(&mut cursor);
                 table.zip(filter).map(|(table, filter)| Show::Columns { table, filter })
@@ -106,17 +107,13 @@ pub(super) fn read(
     reader.whole(&cursor, show.map(Statement::Show))
 }
 
-/// There is one schema, so its name changes nothing.
-fn in_schema(cursor: &mut Cursor<'_, '_>) {
-    if cursor.word("from") || cursor.word("in") {
-        cursor.name();
+/// Reads `from schema`, if it comes next.
+fn in_schema(reader: &Reader<'_, '_>, cursor: &mut Cursor<'_, '_>) -> Result<(), SessionError> {
+    if !cursor.word("from") && !cursor.word("in") {
+        return Ok(());
     }
-}
-
-/// A table's name, behind that of its schema or not.
-pub(super) fn table_name(cursor: &mut Cursor<'_, '_>) -> Option<String> {
-    let name = cursor.name()?;
-    if cursor.symbol(".") { cursor.name() } else { Some(name) }
+    let schema = cursor.name().ok_or_else(|| reader.error_at(cursor.at))?;
+    reader.own_schema(&schema)
 }
 
 /// `like '…'`, or `where` the name is something; None if it is neither.
