@@ -548,3 +548,16 @@ fn long_statements_are_read_once() {
     assert_eq!(rows(&mut client, &variables(900)), "0;");
     assert_eq!(failure(&mut client, &variables(1025)).code, 1235);
 }
+
+#[test]
+fn one_table_is_dropped_or_none() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (sql, code) in [
+        ("drop table if exists missing, sbtest1", 1235),
+        ("drop table if exists missing now", 1064),
+        ("drop view if exists v, w", 1235),
+    ] {
+        assert_eq!(failure(&mut client, sql).code, code, "{sql}");
+    }
+}

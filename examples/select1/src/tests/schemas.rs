@@ -175,6 +175,7 @@ fn definitions_and_lists_are_of_the_schema_of_the_session() {
         "alter table stock.sbtest1 add b bit",
         "alter table stock.sbtest1 add index i (k)",
         "drop index k_1 on stock.sbtest1",
+        "drop table if exists stock.missing",
         "desc stock.sbtest1",
         "show create table stock.sbtest1",
         "show index from stock.sbtest1",

@@ -32,10 +32,11 @@ impl Rewrite<'_, '_> {
                 self.replace(first.start..self.tokens[to - 1].end(), "delete from");
                 Effect::Write
             }
-            "create" | "drop" | "alter" | "analyze" => {
-                self.conditional(cursor)?;
+            "drop" => {
+                self.drop(cursor)?;
                 Effect::Define
             }
+            "create" | "alter" | "analyze" => Effect::Define,
             _ => Effect::Read,
         };
         Ok(())
@@ -90,17 +91,20 @@ impl Rewrite<'_, '_> {
         }
     }
 
-    /// The table of `IF [NOT] EXISTS`, for the note that it is there or not.
-    fn conditional(&mut self, mut cursor: Cursor<'_, '_>) -> Result<(), SessionError> {
-        if !cursor.word("table") || !cursor.words(&["if", "exists"]) {
-            if self.tokens[0].is_word("drop") && self.tokens.iter().any(|t| t.is_symbol(",")) {
-                return Err(unsupported("drop of several tables"));
-            }
-            return Ok(());
+    /// `drop table` or `drop view`, and the table of `if exists`, for the note that it is missing.
+    fn drop(&mut self, mut cursor: Cursor<'_, '_>) -> Result<(), SessionError> {
+        let is_table = cursor.one_of(&["table", "view"]) == Some("table");
+        let is_conditional = cursor.words(&["if", "exists"]);
+        let name = self.reader.table_name(&mut cursor)?;
+        if cursor.symbol(",") {
+            return Err(unsupported("drop of several tables"));
         }
-        let name = cursor.name();
-        let name = if cursor.symbol(".") { cursor.name() } else { name };
-        self.query.conditional = name.map(|name| (name, Expected::There));
+        if !cursor.is_at_end() {
+            return Err(self.reader.error_at(cursor.at));
+        }
+        if is_table && is_conditional {
+            self.query.conditional = Some((name, Expected::There));
+        }
         Ok(())
     }
 
