@@ -92,6 +92,8 @@ pub struct Query {
     pub ignores: bool,
     /// Definitions that belong to it.
     pub then: Vec<String>,
+    /// Of `DROP INDEX`: the index and its table.
+    pub drops_index: Option<Box<[String; 2]>>,
     /// The table whose triggers are made anew, because its columns change.
     pub retriggers: Option<String>,
     /// Of `IF EXISTS` and `IF NOT EXISTS`: the table, and whether it is to be there.

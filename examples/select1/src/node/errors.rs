@@ -51,6 +51,11 @@ pub fn no_table(schema: &str, name: &str) -> SessionError {
     SessionError::new(1146, b"42S02", format!("Table '{schema}.{name}' doesn't exist"))
 }
 
+pub fn no_index(name: &str) -> SessionError {
+    let text = format!("Can't DROP '{name}'; check that column/key exists");
+    SessionError::new(1091, b"42000", text)
+}
+
 pub fn no_savepoint(name: &str) -> SessionError {
     SessionError::new(1305, b"42000", format!("SAVEPOINT {name} does not exist"))
 }
@@ -227,8 +232,7 @@ fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     } else if let Some(name) = between("index ", " already exists") {
         SessionError::new(1061, b"42000", format!("Duplicate key name '{name}'"))
     } else if let Some(name) = behind("no such index: ") {
-        let text = format!("Can't DROP '{name}'; check that column/key exists");
-        SessionError::new(1091, b"42000", text)
+        no_index(name)
     } else if let Some(name) = behind("no such function: ") {
         SessionError::new(1305, b"42000", format!("FUNCTION {schema}.{name} does not exist"))
     } else if let Some(name) = behind("wrong number of arguments to function ") {

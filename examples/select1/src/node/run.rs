@@ -14,7 +14,7 @@ use crate::node::arguments;
 use crate::node::columns::{Description, Type, triggers};
 use crate::node::cursor::{Cell, Compiled, Cursor};
 use crate::node::dialect::{Effect, Inserted, Item, PLACE, Query};
-use crate::node::errors::{of_sqlite, syntax, too_many_arguments};
+use crate::node::errors::{no_index, of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
 use crate::node::prepared::Prepared;
 use crate::node::rest::{Rows, write_row};
@@ -62,6 +62,15 @@ impl Run<'_> {
     /// Runs a definition.
     pub fn define(&self, db: &Connection) -> Result<(), SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
+        if let Some([index, table]) = self.query.drops_index.as_deref() {
+            // SQLite has one space of names for the indexes of all tables.
+            let is_there = "select exists(select 1 from sqlite_master where type = 'index' \
+                            and name = ?1 collate nocase and tbl_name = ?2 collate nocase)";
+            let is_there = db.query_row(is_there, [index, table], |row| row.get(0));
+            if !is_there.map_err(sqlite)? {
+                return Err(no_index(index));
+            }
+        }
         if let Some(table) = &self.query.retriggers {
             triggers::remove(db, table).map_err(sqlite)?;
         }

@@ -561,3 +561,16 @@ fn one_table_is_dropped_or_none() {
         assert_eq!(failure(&mut client, sql).code, code, "{sql}");
     }
 }
+
+#[test]
+fn an_index_is_dropped_from_its_own_table() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (a int)");
+    let error = failure(&mut client, "drop index k_1 on t");
+    assert_eq!(
+        (error.code, &*error.text),
+        (1091, "Can't DROP 'k_1'; check that column/key exists")
+    );
+    change(&mut client, "drop index K_1 on SBTEST1");
+}

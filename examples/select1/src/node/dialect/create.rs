@@ -183,11 +183,12 @@ pub(super) fn drop_index(
     if !cursor.word("on") {
         return Err(error());
     }
-    reader.table_name(&mut cursor)?;
+    let table = reader.table_name(&mut cursor)?;
     if !cursor.is_at_end() {
         return Err(error());
     }
-    Ok(definition(format!("drop index {}", quoted(&index))))
+    let sql = format!("drop index {}", quoted(&index));
+    Ok(Query { drops_index: Some(Box::new([index, table])), ..definition(sql) })
 }
 
 /// `alter table t add index k (c)` is an index of its own, and a column with a [`Domain`] is written
