@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use epoll_group::session::SessionError;
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Action;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
@@ -194,6 +195,19 @@ impl Lent {
         self.db().caller.become_one(&session.facts);
         session.interrupt().stop_by(&self.db().stop);
         self.session = Some(Arc::clone(&session.facts));
+    }
+
+    /// Returns a flag that is set when a statement inserts a row. It replaces an earlier flag.
+    pub fn watch_inserts(&mut self) -> rusqlite::Result<Arc<AtomicBool>> {
+        let inserted = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&inserted);
+        let db = self.db.as_mut().expect("it is there until it is dropped");
+        let note = move |action, _: &str, _: &str, _| {
+            // Relaxed: the same thread reads it.
+            flag.fetch_or(action == Action::SQLITE_INSERT, Ordering::Relaxed);
+        };
+        db.connection.update_hook(Some(note))?;
+        Ok(inserted)
     }
 
     /// Goes back to this transaction.

@@ -1,6 +1,7 @@
 //! Runs a query in SQLite and gives its rows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::message::ScalarValue;
@@ -86,9 +87,9 @@ impl Run<'_> {
     }
 
     /// Runs any other query: a change to its end, a result up to its first rows.
-    pub fn run(&self, db: Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
+    pub fn run(&self, mut db: Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        let last_before = db.last_insert_rowid();
+        let inserts = self.query.updates.then(|| db.watch_inserts()).transpose().map_err(sqlite)?;
         let opened = Cursor::open(db, |db| self.compile(db)).map_err(|failed| failed.1);
         let (mut cursor, known) = opened?;
         if !known.is_empty() {
@@ -109,7 +110,7 @@ impl Run<'_> {
             outcome.affected = db.changes();
             // An upsert may have changed rows and inserted none. Then the number is an older one, perhaps
             // of another session.
-            if !self.query.updates || db.last_insert_rowid() != last_before {
+            if inserts.is_none_or(|inserts| inserts.load(Ordering::Relaxed)) {
                 (outcome.last_insert_id, outcome.is_generated) =
                     self.first_number(db, outcome.affected).map_err(sqlite)?;
             }

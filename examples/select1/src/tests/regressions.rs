@@ -574,3 +574,18 @@ fn an_index_is_dropped_from_its_own_table() {
     );
     change(&mut client, "drop index K_1 on SBTEST1");
 }
+
+#[test]
+fn an_upsert_tells_its_number_whatever_number_came_last() {
+    let server = Server::start();
+    let mut client = server.client();
+    for table in ["one", "two"] {
+        let sql = "(id int auto_increment primary key, u int unique)";
+        change(&mut client, &format!("create table {table} {sql}"));
+    }
+    change(&mut client, "insert into one (u) values (1)");
+    let upsert = "insert into two (u) values (1) on duplicate key update u = 2";
+    for number in [Some(1), None, Some(3)] {
+        assert_eq!(client.run(2, request::update(upsert)).good().insert_id, number);
+    }
+}
