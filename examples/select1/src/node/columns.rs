@@ -15,6 +15,7 @@ use std::sync::Arc;
 use epoll_group::codec::proto::resultset::OriginalType;
 use epoll_group::codec::row::Column;
 
+pub use declared::{column_of_range, range};
 pub use domain::{Domain, TOO_LONG, TRUNCATED, from_hex, names};
 pub use table::{Tables, rowid_name, table_columns};
 

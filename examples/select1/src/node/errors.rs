@@ -4,7 +4,7 @@ use epoll_group::session::SessionError;
 use rusqlite::ffi::{self, ErrorCode};
 use rusqlite::{Error, types};
 
-use crate::node::columns::{TOO_LONG, TRUNCATED};
+use crate::node::columns::{TOO_LONG, TRUNCATED, column_of_range};
 use crate::node::functions::{INTERRUPTED, WRONG_SLEEP};
 
 /// Longest part of a statement that an error repeats, in characters.
@@ -196,10 +196,17 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
             let text = "Cannot add, update or delete a row: a foreign key constraint fails";
             SessionError::new(1452, b"23000", text)
         }
-        ffi::SQLITE_CONSTRAINT_CHECK => {
-            let text = format!("Check constraint '{what}' is violated.");
-            SessionError::new(3819, b"HY000", text)
-        }
+        ffi::SQLITE_CONSTRAINT_CHECK => match column_of_range(what) {
+            Some(column) => {
+                let column = column.trim_matches('"');
+                let text = format!("Out of range value for column '{column}'");
+                SessionError::new(1264, b"22003", text)
+            }
+            None => {
+                let text = format!("Check constraint '{what}' is violated.");
+                SessionError::new(3819, b"HY000", text)
+            }
+        },
         _ => SessionError::new(1062, b"23000", message),
     }
 }

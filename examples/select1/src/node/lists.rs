@@ -5,7 +5,7 @@ use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::Connection;
 
-use crate::node::columns::{Description, Domain, TEXT_COLLATION, table_columns};
+use crate::node::columns::{Description, Domain, TEXT_COLLATION, range, table_columns};
 use crate::node::database::Database;
 use crate::node::dialect::{Filter, Scope, Show, quoted};
 use crate::node::engine::Engine;
@@ -201,7 +201,12 @@ impl Database {
         let found = self.rows(db, all, [table])?;
         let [name, mut sql] =
             found.into_iter().next().ok_or_else(|| no_table(&self.schema, table))?;
-        for [kind] in self.rows(db, "select type from pragma_table_info(?1)", [table])? {
+        for [column, kind] in
+            self.rows(db, "select name, type from pragma_table_info(?1)", [table])?
+        {
+            if let Some(check) = range(&column, &kind) {
+                sql = sql.replace(&check, "");
+            }
             if let Some(domain) = Domain::declared(&kind) {
                 sql = sql.replace(&domain.definition(), &domain.to_string());
             } else if kind.contains(") ") {

@@ -589,3 +589,35 @@ fn an_upsert_tells_its_number_whatever_number_came_last() {
         assert_eq!(client.run(2, request::update(upsert)).good().insert_id, number);
     }
 }
+
+#[test]
+fn a_column_of_integers_takes_no_other_value() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (n int(10) unsigned not null, b bigint default 1, y year)");
+    change(&mut client, "insert into t (n) values (0)");
+    let error = failure(&mut client, "update t set n = n - 1");
+    assert_eq!((error.code, &*error.text), (1264, "Out of range value for column 'n'"));
+    for sql in [
+        "update t set b = 9223372036854775808",
+        "insert into t values (1, 18446744073709551615, 1)",
+        "update t set b = 0.5",
+        "update t set b = 'x'",
+        "insert into t (n, y) values (1, -1)",
+    ] {
+        assert_eq!(failure(&mut client, sql).code, 1264, "{sql}");
+    }
+    let large = [Scalar::raw_string("18446744073709551615")];
+    let error = client.run(2, request::query_with("update t set b = ?", large)).failure();
+    assert_eq!(error.code, 1264);
+    change(&mut client, "insert into t values ('2', -9223372036854775808, 2024)");
+    change(&mut client, "alter table t add m smallint unsigned default 7");
+    assert_eq!(failure(&mut client, "update t set m = -1").code, 1264);
+    let generated = "alter table t add g text generated always as (n + 1)";
+    assert_eq!(failure(&mut client, generated).code, 1235);
+    change(&mut client, "alter table t rename column n to o");
+    let all = "0u|1|NULL|7u;2u|-9223372036854775808|2024u|7u;";
+    assert_eq!(rows(&mut client, "select * from t"), all);
+    let definition = rows(&mut client, "show create table t");
+    assert!(!definition.to_lowercase().contains("check"), "{definition}");
+}

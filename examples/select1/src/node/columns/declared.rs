@@ -3,6 +3,7 @@
 use epoll_group::codec::proto::resultset::OriginalType;
 
 use super::{Domain, Type};
+use crate::node::dialect::quoted;
 
 impl Type {
     /// The type of a declaration such as `bigint(20) unsigned`. What is unknown is a text.
@@ -65,6 +66,28 @@ impl Type {
         }
     }
 }
+
+/// Returns the constraint of a column of integers: SQLite would store any value in it, which then
+/// has no place in a result. `None` for a column of another type.
+pub fn range(column: &str, declaration: &str) -> Option<String> {
+    let name = quoted(column);
+    let sign = match Type::declared(declaration) {
+        Type::Signed(_) => String::new(),
+        Type::Unsigned(_) | Type::Year => format!(" and {name} >= 0"),
+        _ => return None,
+    };
+    Some(format!(" check ({RANGE}{name}{INTEGERS}{sign})"))
+}
+
+/// Returns the column, in quotes, if this check is that of [`range`].
+pub fn column_of_range(check: &str) -> Option<&str> {
+    Some(check.strip_prefix(RANGE)?.split_once(INTEGERS)?.0)
+}
+
+/// Text before the column in the constraint.
+const RANGE: &str = "typeof(";
+/// Text behind the column.
+const INTEGERS: &str = ") in ('integer', 'null')";
 
 fn fraction(digits: Option<u32>) -> u8 {
     digits.map_or(0, |digits| digits.min(6) as u8)

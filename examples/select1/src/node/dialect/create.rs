@@ -15,7 +15,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::cursor::Cursor;
 use super::{Effect, Expected, Kind, Query, Reader, rewrite, scan};
-use crate::node::columns::{Domain, from_hex};
+use crate::node::columns::{Domain, from_hex, range};
 use crate::node::errors::{UNSUPPORTED, syntax, unsupported};
 
 /// Reads `create table`.
@@ -191,8 +191,8 @@ pub(super) fn drop_index(
     Ok(Query { drops_index: Some(Box::new([index, table])), ..definition(sql) })
 }
 
-/// `alter table t add index k (c)` is an index of its own, and a column with a [`Domain`] is written
-/// anew; the rest SQLite knows or refuses.
+/// `alter table t add index k (c)` is an index of its own, and a new column is written as in `create table`;
+/// the rest SQLite knows or refuses.
 pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     let mut cursor = Cursor::new(&reader.tokens.all);
     cursor.words(&["alter", "table"]);
@@ -219,7 +219,6 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         if let Some((Some(Statement::AlterTable(alter)), expressions)) = parsed
             && let [AlterTableOperation::AddColumn { column_def, column_position: None, .. }] =
                 &alter.operations[..]
-            && domain(column_def)?.is_some()
         {
             let column = unmark(&write_column(column_def, false, false)?, &expressions);
             let sql = format!("alter table {} add column {column}", quoted(&table));
@@ -379,6 +378,7 @@ fn write_column(
         // SQLite takes NULL in a primary key.
         text.push_str(" not null");
     }
+    text.extend(range(&column.name.value, &column.data_type.to_string()));
     Ok(text)
 }
 
