@@ -174,7 +174,8 @@ impl Database {
                 [0.to_string(), "PRIMARY".to_owned(), (at + 1).to_string(), column.name.clone()]
             })
             .collect();
-        let others = "select 1 - list.\"unique\", list.name, info.seqno + 1, info.name \
+        // An expression has no name.
+        let others = "select 1 - list.\"unique\", list.name, info.seqno + 1, coalesce(info.name, '') \
                       from pragma_index_list(?1) list, pragma_index_info(list.name) info \
                       where list.origin <> 'pk' order by list.seq, info.seqno";
         all.extend(self.rows(db, others, [table])?);

@@ -236,14 +236,14 @@ fn write_sequence(
     Ok(())
 }
 
-/// `insert ignore` that has inserted nothing.
+/// `insert ignore` that has inserted none of its values.
 fn warn_of_ignored(
     session: &mut EngineSession,
     query: &Query,
     done: &Outcome,
     reply: &mut Reply<'_>,
 ) {
-    if done.affected == 0 {
+    if done.affected == 0 && done.rows.is_none() && !query.first_row.is_empty() {
         let table = query.inserts_into.as_deref().unwrap_or("the table");
         let text = format!("Rows were ignored: a key of {table} has them already");
         session.warn(reply, Warning { level: Level::Warning, code: 1062, text });

@@ -621,3 +621,35 @@ fn a_column_of_integers_takes_no_other_value() {
     let definition = rows(&mut client, "show create table t");
     assert!(!definition.to_lowercase().contains("check"), "{definition}");
 }
+
+#[test]
+fn only_a_row_that_is_passed_over_gives_a_warning() {
+    let server = Server::start();
+    let mut client = server.client();
+    for sql in [
+        "update ignore sbtest1 set k = 1 where id = -1",
+        "insert ignore into sbtest1 select * from sbtest1 where false",
+    ] {
+        assert_eq!(client.run(2, request::update(sql)).good().warnings.len(), 0, "{sql}");
+    }
+    let mut returning = request::update("insert ignore into sbtest1 (k) values (1)");
+    returning.hint = Some(b"/* +returning fields(id) */".to_vec());
+    let reply = client.run(2, returning).good();
+    assert_eq!((text(&reply).as_str(), reply.warnings.len()), ("101;", 0));
+}
+
+#[test]
+fn an_index_of_an_expression_is_shown() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create index i on sbtest1 ((k + 1))");
+    let shown = rows(&mut client, "show index from sbtest1");
+    assert!(shown.contains("sbtest1|1|i|1|;"), "{shown}");
+}
+
+#[test]
+fn a_number_equals_true_if_it_is_one() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_eq!(rows(&mut client, "select 5 <=> true, 1 <=> TRUE, 5 <=> false"), "0|1|0;");
+}

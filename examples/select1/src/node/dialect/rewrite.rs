@@ -239,6 +239,8 @@ impl Rewrite<'_, '_> {
         let with = match token.text {
             "||" => " or ",
             "&&" => " and ",
+            // A test for truth in SQLite, which makes 5 equal to true.
+            "<=>" if self.is_word(at + 1, "true") || self.is_word(at + 1, "false") => " is +",
             "<=>" => " is ",
             // The quotient of integers is no integer either.
             "/" => " * 1.0 / ",
