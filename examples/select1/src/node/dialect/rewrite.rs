@@ -13,7 +13,7 @@ use super::cursor::Cursor;
 use super::scan::{Kind, Token, scan};
 use super::set::Scope;
 use super::{Query, Reader, Variable, items};
-use crate::node::errors::{syntax, unsupported};
+use crate::node::errors::{no_table, syntax, unsupported};
 use crate::node::sequence::Sequence;
 
 /// Replacements for parts of a text.
@@ -33,6 +33,8 @@ struct Rewrite<'t, 'a> {
 
 /// Begin of the names of parameters for variables. The number of the variable is behind it.
 pub const PLACE: &str = "@v";
+/// Table function of SQLite that gives the numbers of a sequence.
+const SEQUENCES: &str = "generate_series";
 /// Most variables of a statement, because SQLite looks for a parameter by its name in a list of all.
 const MOST_VARIABLES: usize = 1024;
 
@@ -257,12 +259,18 @@ impl Rewrite<'_, '_> {
     fn name(&mut self, at: usize, token: Token<'_>) -> Result<usize, SessionError> {
         let behind_dot = at > 0 && self.is_symbol(at - 1, ".");
         let before_dot = self.is_symbol(at + 1, ".");
-        if before_dot && !behind_dot {
-            let name = token.name().unwrap_or_default();
-            if name.eq_ignore_ascii_case(self.reader.schema) && self.is_schema(at) {
-                self.remove(at, at + 2);
-                return Ok(at + 2);
-            }
+        let name = token.name().unwrap_or_default();
+        if name.eq_ignore_ascii_case(SEQUENCES) {
+            // Its last step may overflow.
+            return Err(no_table(self.reader.schema, &name));
+        }
+        if before_dot
+            && !behind_dot
+            && name.eq_ignore_ascii_case(self.reader.schema)
+            && self.is_schema(at)
+        {
+            self.remove(at, at + 2);
+            return Ok(at + 2);
         }
         if token.kind == Kind::Word && token.text.starts_with('$') {
             self.replace(token.start..token.end(), format!("`{}`", token.text));
@@ -270,10 +278,10 @@ impl Rewrite<'_, '_> {
         if behind_dot || before_dot {
             return Ok(at + 1);
         }
-        if let Some(sequence) = token.name().as_deref().and_then(Sequence::named)
+        if let Some(sequence) = Sequence::named(&name)
             && self.is_table(at)
         {
-            self.sequence(at, token, sequence);
+            self.sequence(at, token, sequence)?;
         }
         if token.kind != Kind::Word {
             return Ok(at + 1);
@@ -336,10 +344,17 @@ impl Rewrite<'_, '_> {
     }
 
     /// A sequence is a table with one column; without an alias, its name is one.
-    fn sequence(&mut self, at: usize, token: Token<'_>, sequence: Sequence) {
+    fn sequence(
+        &mut self,
+        at: usize,
+        token: Token<'_>,
+        sequence: Sequence,
+    ) -> Result<(), SessionError> {
         let Sequence { first, last, step } = sequence;
-        let mut table =
-            format!("(select value as seq from generate_series({first}, {last}, {step}))");
+        if last.checked_add(step).is_none() {
+            return Err(unsupported("a sequence whose last step overflows, in a query"));
+        }
+        let mut table = format!("(select value as seq from {SEQUENCES}({first}, {last}, {step}))");
         let no_alias = [
             "where",
             "group",
@@ -377,6 +392,7 @@ impl Rewrite<'_, '_> {
                 .expect("a String takes everything");
         }
         self.replace(token.start..token.end(), table);
+        Ok(())
     }
 
     /// The end of `force index (…)` and its like, if one begins there.

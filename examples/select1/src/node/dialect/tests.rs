@@ -166,6 +166,19 @@ fn a_chain_of_operators_has_a_limit() {
 }
 
 #[test]
+fn sequences_that_overflow_are_left_to_no_query() {
+    for (text, code) in [
+        ("select count(*) from seq_9223372036854775806_to_9223372036854775807", 1235),
+        ("select 1 from t, seq_1_to_9223372036854775800_step_8", 1235),
+        ("select * from generate_series(1, 9223372036854775807)", 1146),
+        ("select 1 in `Generate_Series`", 1146),
+    ] {
+        assert_eq!(Statement::parse(text, "test").expect_err(text).code(), code, "{text}");
+    }
+    query("select count(*) from seq_1_to_9223372036854775806");
+}
+
+#[test]
 fn patterns_match_as_like_does() {
     for (pattern, text, expected) in [
         ("%perf_hist%", "polarx_rpc_enable_perf_hist", true),
