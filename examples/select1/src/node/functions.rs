@@ -1,12 +1,14 @@
 //! Functions of MySQL that SQLite lacks.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epoll_group::session::SessionError;
+use memchr::memmem;
 use rusqlite::functions::{Context, FunctionFlags};
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::{Type, Value, ValueRef};
 use rusqlite::{Connection, Error, Result, ffi};
 
 use crate::node::columns::triggers;
@@ -188,6 +190,26 @@ fn of_texts(db: &Connection, caller: &Caller) -> Result<()> {
     db.create_scalar_function("like", 2, PURE, like.clone())?;
     db.create_scalar_function("like", 3, PURE, like)?;
     db.create_scalar_function("char_length", 1, PURE, characters)?;
+    // SQLite's own take quadratic time, and nothing can interrupt them.
+    db.create_scalar_function("instr", 2, PURE, |context| {
+        let [Some(text), Some(part)] = [0, 1].map(|at| bytes_of(context, at)) else {
+            return Ok(None);
+        };
+        let Some(at) = memmem::find(&text, &part) else { return Ok(Some(0)) };
+        let are_blobs = [0, 1].iter().all(|&at| context.get_raw(at).data_type() == Type::Blob);
+        let before =
+            if are_blobs { at } else { String::from_utf8_lossy(&text[..at]).chars().count() };
+        Ok(Some(before as i64 + 1))
+    })?;
+    db.create_scalar_function("replace", 3, PURE, |context| {
+        let [Some(text), Some(from), Some(to)] = [0, 1, 2].map(|at| bytes_of(context, at)) else {
+            return Ok(Value::Null);
+        };
+        replace(&text, &from, &to)
+    })?;
+    for (name, arguments) in [("glob", 2), ("trim", 2), ("ltrim", 2), ("rtrim", 2), ("unhex", 2)] {
+        db.remove_function(name, arguments)?;
+    }
     db.create_scalar_function("if", 3, PURE, |context| {
         let is_true: Option<f64> = context.get::<Value>(0).map(|value| match value {
             Value::Integer(number) => Some(number as f64),
@@ -214,14 +236,17 @@ fn of_texts(db: &Connection, caller: &Caller) -> Result<()> {
 
 /// An argument as text; None if it is NULL.
 fn text_of(context: &Context<'_>, at: usize) -> Option<String> {
-    match context.get_raw(at) {
-        ValueRef::Null => None,
-        ValueRef::Integer(number) => Some(number.to_string()),
-        ValueRef::Real(number) => Some(number.to_string()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            Some(String::from_utf8_lossy(bytes).into_owned())
-        }
-    }
+    bytes_of(context, at).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The bytes of an argument as text, which may be no UTF-8; None if it is NULL.
+fn bytes_of<'a>(context: &'a Context<'_>, at: usize) -> Option<Cow<'a, [u8]>> {
+    Some(match context.get_raw(at) {
+        ValueRef::Null => return None,
+        ValueRef::Integer(number) => Cow::Owned(number.to_string().into_bytes()),
+        ValueRef::Real(number) => Cow::Owned(number.to_string().into_bytes()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Cow::Borrowed(bytes),
+    })
 }
 
 /// Refuses a call without arguments, in the words of SQLite.
@@ -246,18 +271,65 @@ fn concat(context: &Context<'_>, first: usize, separator: &str) -> Result<Option
         };
         let separator = if begun { separator } else { "" };
         begun = true;
-        if all.len() + separator.len() + part.len() > LONGEST_VALUE {
-            let too_big = ffi::Error::new(ffi::SQLITE_TOOBIG);
-            return Err(Error::SqliteFailure(too_big, None));
-        }
+        check_length(all.len() + separator.len() + part.len())?;
         all.extend([separator, &part]);
     }
     Ok(Some(all))
 }
 
+/// Returns `text` with `to` in each place of `from`.
+fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Result<Value> {
+    let mut replaced = Vec::new();
+    let mut copied = 0;
+    let places = memmem::find_iter(text, from).take_while(|_| !from.is_empty());
+    for at in places {
+        check_length(replaced.len() + at - copied + to.len())?;
+        replaced.extend_from_slice(&text[copied..at]);
+        replaced.extend_from_slice(to);
+        copied = at + from.len();
+    }
+    check_length(replaced.len() + text.len() - copied)?;
+    replaced.extend_from_slice(&text[copied..]);
+    Ok(String::from_utf8(replaced).map_or_else(|error| error.into_bytes().into(), Value::Text))
+}
+
+fn check_length(bytes: usize) -> Result<()> {
+    let too_big = || Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_TOOBIG), None);
+    if bytes > LONGEST_VALUE { Err(too_big()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn searches_find_what_those_of_sqlite_find() {
+        let [ours, theirs] =
+            [(); 2].map(|()| Connection::open_in_memory().expect("there is memory"));
+        install(&ours).expect("they are functions");
+        let values = [
+            "null",
+            "''",
+            "'a'",
+            "'äaXaXa'",
+            "'aX'",
+            "12.5",
+            "x''",
+            "x'ff4100ff41'",
+            "x'41'",
+            "cast(x'c3' as text)",
+        ];
+        for (text, part) in values.iter().flat_map(|text| values.map(|part| (text, part))) {
+            let sql =
+                format!("select instr({text}, {part}), cast(replace({text}, {part}, 'ß') as blob)");
+            let found = |db: &Connection| {
+                let row = db.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+                row.unwrap_or_else(|error| panic!("{sql}: {error}"))
+            };
+            let [ours, theirs]: [(Value, Value); 2] = [&ours, &theirs].map(found);
+            assert_eq!(ours, theirs, "{sql}");
+        }
+    }
 
     #[test]
     fn like_has_limits() {

@@ -653,3 +653,18 @@ fn a_number_equals_true_if_it_is_one() {
     let mut client = server.client();
     assert_eq!(rows(&mut client, "select 5 <=> true, 1 <=> TRUE, 5 <=> false"), "0|1|0;");
 }
+
+/// SQLite's own functions would need minutes for these, and nothing could interrupt them.
+#[test]
+fn searches_in_texts_have_limits() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "set @a = hex(zeroblob(4000000)), @b = concat(hex(zeroblob(2000000)), 1)");
+    let sql = "select instr(@a, @b), length(replace(@a, @b, 2)) = length(@a)";
+    assert_eq!(rows(&mut client, sql), "0|1;");
+    assert_eq!(failure(&mut client, "select length(replace(@a, 0, @b))").code, 1153);
+    for (sql, code) in [("select 'a' glob 'a'", 1582), ("select trim('a', 'a')", 1582)] {
+        assert_eq!(failure(&mut client, sql).code, code, "{sql}");
+    }
+    assert_eq!(rows(&mut client, "select trim(' a ')"), "a;");
+}
