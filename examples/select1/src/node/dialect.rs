@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
 
-pub use cache::Cache;
+pub use cache::{Cache, LONGEST_KEPT};
 pub use create::quoted;
 pub use cursor::Cursor;
 pub use rewrite::{PLACE, literal};
@@ -156,6 +156,19 @@ impl Statement {
         let tokens = one_statement(text, tokens)?;
         let reader = Reader { text, schema, tokens: &tokens };
         reader.read()
+    }
+
+    /// Number of list elements that were read from the text. Each takes more memory than its text.
+    fn elements(&self) -> usize {
+        match self {
+            Self::Query(query) => {
+                let Query { items, first_row, inserts_columns, variables, then, .. } = query;
+                let inserted = first_row.len() + inserts_columns.len();
+                items.len() + inserted + variables.len() + then.len()
+            }
+            Self::Set(settings) => settings.len(),
+            _ => 0,
+        }
     }
 }
 

@@ -15,6 +15,9 @@ pub struct Prepared {
     described: Mutex<Option<(u64, Arc<[Description]>)>>,
 }
 
+/// Columns that are kept of a statement.
+const MOST_COLUMNS: usize = 256;
+
 impl Prepared {
     pub const fn new(statement: Statement) -> Self {
         Self { statement, is_known: AtomicBool::new(false), described: Mutex::new(None) }
@@ -32,7 +35,11 @@ impl Prepared {
         Some(Arc::clone(columns))
     }
 
+    /// Keeps the columns, unless there are many.
     pub fn describe(&self, generation: u64, columns: Arc<[Description]>) {
+        if columns.len() > MOST_COLUMNS {
+            return;
+        }
         let described = Some((generation, columns));
         let before = std::mem::replace(
             &mut *self.described.lock().unwrap_or_else(PoisonError::into_inner),

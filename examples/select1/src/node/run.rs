@@ -124,13 +124,7 @@ impl Run<'_> {
         db: &'db Lent,
     ) -> Result<(Compiled<'db>, Arc<[Description]>), SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        let sql = &self.query.sql;
-        let mut statement = if self.is_known {
-            Compiled::Kept(db.prepare_cached(sql).map_err(sqlite)?)
-        } else {
-            Compiled::Once(db.prepare(sql).map_err(sqlite)?)
-        };
-        self.bind(&mut statement)?;
+        let statement = self.bound(db)?;
         // The connection may see older tables than others: those of the snapshot of its transaction.
         let generation = db.generation();
         let known = self.prepared.and_then(|prepared| prepared.described(generation));
@@ -148,11 +142,23 @@ impl Run<'_> {
         Ok((statement, columns))
     }
 
+    /// The statement with its arguments.
+    fn bound<'db>(&self, db: &'db Lent) -> Result<Compiled<'db>, SessionError> {
+        let sql = &self.query.sql;
+        let compiled = if self.is_known {
+            db.prepare_cached(sql).map(Compiled::Kept)
+        } else {
+            db.prepare(sql).map(Compiled::Once)
+        };
+        let mut statement = compiled.map_err(|error| of_sqlite(&error, self.schema))?;
+        self.bind(&mut statement)?;
+        Ok(statement)
+    }
+
     /// The only value of the only row.
     pub fn value(&self, db: &Lent) -> Result<Value, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        let mut statement = db.prepare_cached(&self.query.sql).map_err(sqlite)?;
-        self.bind(&mut statement)?;
+        let mut statement = self.bound(db)?;
         let mut rows = statement.raw_query();
         let row = rows.next().map_err(sqlite)?;
         row.map_or(Ok(Value::Null), |row| row.get(0).map_err(sqlite))

@@ -9,7 +9,7 @@ use epoll_group::session::{Reply, SessionError};
 use rusqlite::types::{ToSqlOutput, Value as Datum, ValueRef};
 
 use crate::node::arguments;
-use crate::node::dialect::{Scope, Setting, Target, Value};
+use crate::node::dialect::{LONGEST_KEPT, Scope, Setting, Target, Value};
 use crate::node::engine::Engine;
 use crate::node::errors::{syntax, too_many_arguments, wrong_value};
 use crate::node::operator::PREFIX;
@@ -84,7 +84,7 @@ impl Engine {
                     arguments: arguments.get(*first..*first + query.marks).unwrap_or_default(),
                     variables: variables.collect::<Result<_, _>>()?,
                     schema: &database.schema,
-                    is_known: true,
+                    is_known: query.sql.len() <= LONGEST_KEPT,
                     prepared: None,
                 };
                 run.value(&self.reader(session)?)?

@@ -21,6 +21,8 @@ use crate::node::state::{EngineSession, Transaction};
 
 /// Savepoints of a transaction. Each one slows down every change behind it.
 const MOST_SAVEPOINTS: usize = 1024;
+/// Most characters of the name of a savepoint.
+const LONGEST_NAME: usize = 64;
 /// Limit of SQLite's savepoints in a transaction, including those whose name was set again.
 const MOST_IN_SQLITE: usize = 8192;
 
@@ -230,6 +232,11 @@ impl Engine {
         session: &mut EngineSession,
         name: &str,
     ) -> Result<(), SessionError> {
+        if name.chars().nth(LONGEST_NAME).is_some() {
+            let start: String = name.chars().take(LONGEST_NAME).collect();
+            let text = format!("Identifier name '{start}…' is too long");
+            return Err(SessionError::new(1059, b"42000", text));
+        }
         self.begin_if_needed(session)?;
         // Outside of a transaction it ends with the statement that sets it.
         let Some(transaction) = &session.transaction else { return Ok(()) };

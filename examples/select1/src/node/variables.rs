@@ -33,6 +33,8 @@ pub struct UserVariables {
     bytes: usize,
 }
 
+/// Most bytes of a system variable.
+const LONGEST_TEXT: usize = 1024;
 /// Most bytes of the user variables of a session.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -143,6 +145,10 @@ fn checked(name: &str, value: Option<&str>) -> Result<(&'static str, String), Se
             Kind::Fixed => {
                 let text = format!("Variable '{name}' is a read only variable");
                 return Err(SessionError::new(1238, b"HY000", text));
+            }
+            Kind::Text if value.len() > LONGEST_TEXT => {
+                let text = format!("Variable '{name}' has at most {LONGEST_TEXT} bytes");
+                return Err(SessionError::new(1231, b"42000", text));
             }
             Kind::Text => value.to_owned(),
             Kind::Switch => match value.to_ascii_lowercase().as_str() {

@@ -668,3 +668,18 @@ fn searches_in_texts_have_limits() {
     }
     assert_eq!(rows(&mut client, "select trim(' a ')"), "a;");
 }
+
+#[test]
+fn names_and_texts_that_a_session_keeps_have_limits() {
+    let server = Server::start();
+    let mut client = server.client();
+    let [longest, longer] = [64, 65].map(|length| "ä".repeat(length));
+    change(&mut client, "begin");
+    change(&mut client, &format!("savepoint {longest}"));
+    assert_eq!(failure(&mut client, &format!("savepoint {longer}")).code, 1059);
+    change(&mut client, &format!("rollback to {longest}"));
+    let [longest, longer] = [1024, 1025].map(|length| "a".repeat(length));
+    change(&mut client, &format!("set sql_mode = '{longest}'"));
+    let error = failure(&mut client, &format!("set sql_mode = '{longer}'"));
+    assert_eq!((error.code, &*error.text), (1231, "Variable 'sql_mode' has at most 1024 bytes"));
+}

@@ -20,8 +20,10 @@ pub struct Cache {
 
 const PARTS: usize = 16;
 const TEXTS_PER_PART: NonZeroUsize = NonZeroUsize::new(128).expect("it is not 0");
-/// Longer texts are read each time.
-const LONGEST: usize = 16 * 1024;
+/// Bytes of a text that is kept. Longer ones are read each time.
+pub const LONGEST_KEPT: usize = 16 * 1024;
+/// List elements of a statement that is kept.
+const MOST_ELEMENTS: usize = 256;
 
 impl Cache {
     pub fn new() -> Self {
@@ -40,11 +42,35 @@ impl Cache {
             return Ok(Arc::clone(known));
         }
         let read = Arc::new(Prepared::new(Statement::parse(text, schema)?));
-        if text.len() <= LONGEST {
+        if text.len() <= LONGEST_KEPT && read.statement.elements() <= MOST_ELEMENTS {
             let evicted = part().push(text.into(), Arc::clone(&read));
             // Not under the lock.
             drop(evicted);
         }
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_of_many_elements_is_not_kept() {
+        let cache = Cache::new();
+        let is_kept = |text: &str| {
+            let [first, second] = [(); 2].map(|()| cache.read(text, "test").expect("it is SQL"));
+            Arc::ptr_eq(&first, &second)
+        };
+        let most = |start: &str, element: &str, more: usize| {
+            start.to_owned() + &vec![element; MOST_ELEMENTS + more].join(",")
+        };
+        for (start, element) in
+            [("select ", "1"), ("set ", "@a=1"), ("insert into t values (1),", "(1)")]
+        {
+            assert!(is_kept(&most(start, element, 0)), "{start}");
+            assert_eq!(is_kept(&most(start, element, 1)), start.starts_with("insert"), "{start}");
+        }
+        assert!(!is_kept(&format!("select {:LONGEST_KEPT$}1", "")));
     }
 }

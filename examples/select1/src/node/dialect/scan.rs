@@ -72,12 +72,16 @@ pub struct Tokens<'a> {
     pub removed: Vec<std::ops::Range<usize>>,
 }
 
-/// A quote or a comment has no end, or there is a zero, at which SQLite would stop to read: where.
+/// A quote or a comment has no end, there is a zero, at which SQLite would stop to read, or there are
+/// too many tokens: where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unterminated(pub usize);
 
 /// The version that comments such as `/*!50000 … */` are compared with.
 const VERSION: u32 = 80_032;
+
+/// Most tokens of a statement. Each one, and what is read from it, takes some 100 bytes.
+const MOST_TOKENS: usize = 1 << 21;
 
 pub fn scan(text: &str) -> Result<Tokens<'_>, Unterminated> {
     let mut tokens = Tokens { all: Vec::with_capacity(16), removed: Vec::new() };
@@ -85,6 +89,9 @@ pub fn scan(text: &str) -> Result<Tokens<'_>, Unterminated> {
     let mut executable = 0;
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
+        if tokens.all.len() + tokens.removed.len() > MOST_TOKENS {
+            return Err(Unterminated(at));
+        }
         if byte.is_ascii_whitespace() {
             at += 1;
         } else if byte == 0 {
@@ -298,6 +305,14 @@ mod tests {
         assert_eq!(scan("/* \0 */ 1 -- \0").expect("it is terminated").removed.len(), 2);
         for zero in ["\0", "select 1\0", "`a\0`", "a\0b", "@`\0`", "@@`\0`", "x'\0'"] {
             assert!(scan(zero).is_err(), "{zero:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_have_a_limit() {
+        assert!(scan(&",".repeat(MOST_TOKENS)).is_ok());
+        for text in [",", "/*!*/"] {
+            assert!(scan(&text.repeat(MOST_TOKENS + 2)).is_err(), "{text}");
         }
     }
 
