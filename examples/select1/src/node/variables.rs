@@ -28,7 +28,8 @@ type Values = BTreeMap<&'static str, String>;
 /// User variables of a session, by their names in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct UserVariables {
-    values: HashMap<String, Value>,
+    /// Shared with the copy that `SET` takes.
+    values: Arc<HashMap<String, Value>>,
     /// Bytes of their names and values.
     bytes: usize,
 }
@@ -53,7 +54,7 @@ impl UserVariables {
             return Err(SessionError::new(1037, b"HY001", text));
         }
         self.bytes = after;
-        self.values.insert(name.to_owned(), value);
+        Arc::make_mut(&mut self.values).insert(name.to_owned(), value);
         Ok(())
     }
 }
@@ -262,6 +263,15 @@ mod tests {
         variables.set("a", Value::Null).expect("there is room");
         variables.set("c", third()).expect("there is room");
         assert_eq!(variables.get("c"), Some(&third()));
+    }
+
+    #[test]
+    fn a_copy_of_user_variables_shares_their_values() {
+        let mut variables = UserVariables::default();
+        let before = variables.clone();
+        assert!(Arc::ptr_eq(&variables.values, &before.values));
+        variables.set("a", Value::Null).expect("there is room");
+        assert_eq!(before.get("a"), None);
     }
 
     #[test]

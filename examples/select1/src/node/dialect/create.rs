@@ -1,5 +1,6 @@
 //! Definitions of tables: read as MySQL's, written as SQLite's.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use epoll_group::session::SessionError;
@@ -241,8 +242,7 @@ fn write_table(
     let mut then = Vec::new();
     let key = primary_key(table);
     let numbered = table.columns.iter().find(|column| is_numbered(column));
-    let is_key =
-        |column: &ColumnDef| key.iter().any(|name| name.eq_ignore_ascii_case(&column.name.value));
+    let is_key = |column: &ColumnDef| key.contains(&column.name.value.to_ascii_lowercase());
     if numbered.is_some_and(|numbered| !is_key(numbered)) {
         let text = "Incorrect table definition; there can be only one auto column and it must be \
                     defined as a key";
@@ -296,8 +296,8 @@ fn write_table(
     Ok(Query { then, conditional, retriggers, ..definition(sql) })
 }
 
-/// The columns of the primary key.
-fn primary_key(table: &CreateTable) -> Vec<String> {
+/// The columns of the primary key, in lower case.
+fn primary_key(table: &CreateTable) -> HashSet<String> {
     let of_column = table.columns.iter().filter(|column| {
         column.options.iter().any(|option| matches!(option.option, ColumnOption::PrimaryKey(_)))
     });
@@ -306,7 +306,8 @@ fn primary_key(table: &CreateTable) -> Vec<String> {
         _ => None,
     });
     let of_table = of_table.flatten().filter_map(|column| column_name(column).ok());
-    of_column.map(|column| column.name.value.clone()).chain(of_table).collect()
+    let all = of_column.map(|column| column.name.value.clone()).chain(of_table);
+    all.map(|name| name.to_ascii_lowercase()).collect()
 }
 
 fn is_numbered(column: &ColumnDef) -> bool {
