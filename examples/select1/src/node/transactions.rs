@@ -168,9 +168,7 @@ impl Engine {
         match &session.transaction {
             None if self.commits_itself(session) => Ok(()),
             None => self.begin(session, Access::default()),
-            Some(Transaction { lost: true, .. }) => Err(lost_transaction()),
-            Some(Transaction { xa: Some(branch), .. }) if branch.ended => Err(wrong_branch_state()),
-            Some(_) => Ok(()),
+            Some(transaction) => takes_statements(transaction),
         }
     }
 
@@ -288,12 +286,23 @@ impl Engine {
     }
 }
 
+/// # Errors
+/// The transaction takes no more statements.
+fn takes_statements(transaction: &Transaction) -> Result<(), SessionError> {
+    match transaction {
+        Transaction { lost: true, .. } => Err(lost_transaction()),
+        Transaction { xa: Some(branch), .. } if branch.ended => Err(wrong_branch_state()),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the transaction, and the number of the savepoint of this name.
 fn find_savepoint<'t>(
     transaction: &'t mut Option<Transaction>,
     name: &str,
 ) -> Result<(&'t mut Transaction, usize), SessionError> {
     let transaction = transaction.as_mut().ok_or_else(|| no_savepoint(name))?;
+    takes_statements(transaction)?;
     let at = transaction.savepoints.iter().position(|known| is_named(known, name));
     Ok((transaction, at.ok_or_else(|| no_savepoint(name))?))
 }

@@ -85,12 +85,14 @@ fn steps_out_of_order_are_refused_and_change_nothing() {
     refused(&mut client, &[("xa rollback 'a'", 1397), ("xa commit 'a' one phase", 1397)]);
     change(&mut client, "begin");
     refused(&mut client, &[("xa start 'a'", 1400), ("xa commit 'a'", 1400)]);
-    run(&mut client, &["commit", "xa start 'a'", "update sbtest1 set k = -1 where id = 1"]);
+    run(&mut client, &["commit", "xa start 'a'", "savepoint b"]);
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
     refused(&mut client, &[("xa start 'b'", 1399), ("xa prepare 'a'", 1399), ("xa end 'b'", 1397)]);
     refused(&mut client, &[("xa commit 'a'", 1399), ("xa rollback 'a'", 1399), ("commit", 1399)]);
     change(&mut client, "xa end 'a'");
     refused(&mut client, &[("update sbtest1 set k = 0", 1399), ("xa end 'a'", 1399)]);
     refused(&mut client, &[(K, 1399), ("set @a = (select 1)", 1399), ("savepoint a", 1399)]);
+    refused(&mut client, &[("rollback to b", 1399), ("release savepoint b", 1399)]);
     change(&mut client, "xa prepare 'a'");
     refused(&mut client, &[("xa start 'a'", 1440), ("xa commit 'a' one phase", 1398)]);
     // Two sessions may begin a branch of one name, and only one of them prepares it.
