@@ -3,8 +3,6 @@
 //! In an index NULL comes before everything, as in MySQL. So a bound on several columns is spelled
 //! out column by column: a comparison of row values would pass over rows with NULL.
 
-use std::fmt::Write;
-
 /// One column of a key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyColumn {
@@ -44,22 +42,20 @@ pub(super) fn from(key: &[KeyColumn]) -> String {
 pub(super) fn to(key: &[KeyColumn]) -> String {
     let Some((column, rest)) = key.split_first() else { return "1".to_owned() };
     let KeyColumn { name, value, not_null } = column;
-    let mut text = String::new();
-    let written = match (value, rest.is_empty()) {
-        (None, _) if *not_null => write!(text, "0"),
-        (None, true) => write!(text, "{name} is null"),
-        (None, false) => write!(text, "({name} is null and {})", to(rest)),
-        (Some(value), true) if *not_null => write!(text, "{name} <= ?{value}"),
-        (Some(value), true) => write!(text, "({name} <= ?{value} or {name} is null)"),
+    match (value, rest.is_empty()) {
+        (None, _) if *not_null => "0".to_owned(),
+        (None, true) => format!("{name} is null"),
+        (None, false) => format!("({name} is null and {})", to(rest)),
+        (Some(value), true) if *not_null => format!("{name} <= ?{value}"),
+        (Some(value), true) => format!("({name} <= ?{value} or {name} is null)"),
         (Some(value), false) if *not_null => {
-            write!(text, "({name} <= ?{value} and ({name} < ?{value} or {}))", to(rest))
+            format!("({name} <= ?{value} and ({name} < ?{value} or {}))", to(rest))
         }
         (Some(value), false) => {
             let same = format!("{name} = ?{value} and {}", to(rest));
-            write!(text, "({name} < ?{value} or ({same}) or {name} is null)")
+            format!("({name} < ?{value} or ({same}) or {name} is null)")
         }
-    };
-    written.map(|()| text).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
