@@ -20,7 +20,7 @@ use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
 
 pub use cache::{Cache, LONGEST_KEPT};
-pub use create::quoted;
+pub use create::{check_views, quoted};
 pub use cursor::Cursor;
 pub use rewrite::{PLACE, literal};
 pub use scan::{Kind, Token};
@@ -94,6 +94,8 @@ pub struct Query {
     pub then: Vec<String>,
     /// Of `DROP INDEX`: the index and its table.
     pub drops_index: Option<Box<[String; 2]>>,
+    /// Set by `create view`.
+    pub makes_view: bool,
     /// The table whose triggers are made anew, because its columns change.
     pub retriggers: Option<String>,
     /// Of `IF EXISTS` and `IF NOT EXISTS`: the table, and whether it is to be there.

@@ -14,7 +14,7 @@ use rusqlite::{Connection, Statement};
 use crate::node::arguments;
 use crate::node::columns::{Description, Type, triggers};
 use crate::node::cursor::{Cell, Compiled, Cursor};
-use crate::node::dialect::{Effect, Inserted, Item, PLACE, Query};
+use crate::node::dialect::{Effect, Inserted, Item, PLACE, Query, check_views};
 use crate::node::errors::{no_index, of_sqlite, syntax, too_many_arguments};
 use crate::node::pool::Lent;
 use crate::node::prepared::Prepared;
@@ -82,6 +82,13 @@ impl Run<'_> {
         // One statement, whatever is in it.
         for more in &self.query.then {
             db.execute(more, []).map_err(sqlite)?;
+        }
+        if self.query.makes_view {
+            let all = "select name, sql from sqlite_master where type = 'view'";
+            let mut all = db.prepare(all).map_err(sqlite)?;
+            let views = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+            let views = views.and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>);
+            check_views(&views.map_err(sqlite)?)?;
         }
         if self.query.retriggers.is_some() { triggers::make(db).map_err(sqlite) } else { Ok(()) }
     }

@@ -683,3 +683,33 @@ fn names_and_texts_that_a_session_keeps_have_limits() {
     let error = failure(&mut client, &format!("set sql_mode = '{longer}'"));
     assert_eq!((error.code, &*error.text), (1231, "Variable 'sql_mode' has at most 1024 bytes"));
 }
+
+/// SQLite writes one query into another, and its recursion would overflow the stack.
+#[test]
+fn expressions_of_queries_and_views_have_a_limit_together() {
+    let server = Server::start();
+    let mut client = server.client();
+    let sum = |length: usize| "+1".repeat(length);
+    let nested = |count: usize, length: usize| {
+        let start = format!("select a{} as a from (", sum(length)).repeat(count);
+        format!("{start}select id as a from sbtest1 where id = 1{}", ")".repeat(count))
+    };
+    assert_eq!(rows(&mut client, &nested(1, 900)), "901;");
+    assert_eq!(rows(&mut client, &nested(100, 3)), "301;");
+    assert_eq!(failure(&mut client, &nested(5, 900)).code, 1235);
+    // The views that a view names may come later.
+    let view = |number: usize| {
+        let (name, next) = (format!("V{number}"), format!("v{}", number + 1));
+        format!("create view {name} as select a{} as a from `{next}`", sum(90))
+    };
+    for number in (1..6).rev() {
+        change(&mut client, &view(number));
+    }
+    let error = failure(&mut client, "create view v6 as select a from v7, v1");
+    assert_eq!(error.code, 1235, "it names itself");
+    let last = format!("create view v6 as select k{} as a from sbtest1 where id = 1", sum(49));
+    assert_eq!(failure(&mut client, &last).code, 1235);
+    change(&mut client, "create view v6 as select 1 as a");
+    let within = format!("select a{} as a from v1", sum(900));
+    assert_eq!(rows(&mut client, &within), "1351;");
+}

@@ -1,6 +1,6 @@
 //! Definitions of tables: read as MySQL's, written as SQLite's.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use epoll_group::session::SessionError;
@@ -9,10 +9,9 @@ use sqlparser::ast::{
     AlterTableOperation, ColumnDef, ColumnOption, CreateTable, DataType, EnumMember, Expr, Ident,
     IndexColumn, ObjectName, OrderBySort, Statement, TableConstraint, UnaryOperator, Value,
 };
-use sqlparser::dialect::MySqlDialect;
-use sqlparser::keywords::Keyword;
+use sqlparser::dialect::{MySqlDialect, SQLiteDialect};
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 
 use super::cursor::Cursor;
 use super::{Effect, Expected, Kind, Query, Reader, rewrite, scan};
@@ -50,6 +49,13 @@ pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
 /// operators in a loop, and then it recurses once per operator to write or to drop the chain.
 /// A level takes 2 tokens or more, and up to 10 kB of the stack of a debug build.
 const MOST_LEVELS: usize = 250;
+/// Most levels of an expression in SQLite.
+const MOST_IN_EXPRESSION: usize = 1000;
+/// Most levels of a statement for SQLite. It overflows the stack of a thread at 2500 or more, in a debug
+/// build, together with the views.
+pub(super) const MOST_IN_STATEMENT: usize = 1400;
+/// Most levels of a view, with those of the views that it names.
+const MOST_IN_VIEWS: usize = 1000;
 
 /// Reads a definition with sqlparser, and returns it with its expressions in SQLite's dialect: sqlparser does
 /// not write an expression as it was. Its tree has [`mark`]s in their places.
@@ -79,7 +85,7 @@ fn parse(reader: &Reader<'_, '_>) -> Result<(Option<Statement>, Vec<String>), Se
     let dialect = MySqlDialect {};
     let tokens = Tokenizer::new(&dialect, &text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
-    if levels(&tokens) > MOST_LEVELS {
+    if levels(texts(&tokens)) > MOST_LEVELS {
         return Err(unsupported("so deep a statement"));
     }
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
@@ -132,45 +138,85 @@ fn close_of(tokens: &[scan::Token<'_>], open: usize) -> Option<usize> {
     Some(open + inside?)
 }
 
-/// Returns an upper bound of the levels of the tree that sqlparser makes of these tokens. Each token adds
-/// one level at most. A comma begins a new branch, but not in a chain of set operators.
-fn levels(tokens: &[TokenWithSpan]) -> usize {
+/// Returns an upper bound of the levels of the tree of these tokens. Each token adds one level at most. A
+/// comma begins a new branch. The levels of queries add up, because SQLite puts the expressions of one into
+/// those of another.
+pub(super) fn levels(tokens: impl Iterator<Item = impl AsRef<str>>) -> usize {
     #[derive(Default)]
     struct Group {
-        set_operators: usize,
+        queries: usize,
         since_comma: usize,
         most: usize,
     }
-    let levels_of = |group: &Group| group.set_operators + group.since_comma.max(group.most);
+    let levels_of =
+        |group: &Group| group.queries + group.since_comma.max(group.most).min(MOST_IN_EXPRESSION);
+    let close = |outer: &mut Vec<Group>, group: &mut Group| {
+        let inner = std::mem::replace(group, outer.pop().unwrap_or_default());
+        let sum = if inner.queries > 0 { &mut group.queries } else { &mut group.since_comma };
+        *sum += levels_of(&inner) + 1;
+    };
     let mut outer = Vec::new();
     let mut group = Group::default();
     for token in tokens {
-        match &token.token {
-            Token::Whitespace(_) => {}
-            Token::LParen | Token::LBracket | Token::LBrace => {
-                outer.push(std::mem::take(&mut group));
-            }
-            Token::RParen | Token::RBracket | Token::RBrace => {
-                let inner = levels_of(&group);
-                group = outer.pop().unwrap_or_default();
-                group.since_comma += inner + 1;
-            }
-            Token::Comma => {
+        match token.as_ref() {
+            "(" | "[" | "{" => outer.push(std::mem::take(&mut group)),
+            ")" | "]" | "}" => close(&mut outer, &mut group),
+            "," => {
                 group.most = group.most.max(group.since_comma);
                 group.since_comma = 0;
             }
-            Token::Word(word)
-                if matches!(
-                    word.keyword,
-                    Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::MINUS
-                ) =>
-            {
-                group.set_operators += 1;
+            word if word.eq_ignore_ascii_case("select") => {
+                group = Group { queries: levels_of(&group) + 1, ..Group::default() };
             }
+            // Two operators, which sqlparser takes for one.
+            "~~" => group.since_comma += 2,
             _ => group.since_comma += 1,
         }
     }
-    outer.iter().map(levels_of).sum::<usize>() + levels_of(&group)
+    while !outer.is_empty() {
+        close(&mut outer, &mut group);
+    }
+    levels_of(&group)
+}
+
+/// Checks the names and definitions of all views. SQLite writes a view into the query that names it, and
+/// recurses once per level then, whatever its limits are.
+///
+/// # Errors
+/// A view has too many levels, with those of the views that it names.
+pub fn check_views(views: &[(String, String)]) -> Result<(), SessionError> {
+    let names = views.iter().enumerate().map(|(at, (name, _))| (name.to_ascii_lowercase(), at));
+    let places: HashMap<_, _> = names.collect();
+    let mut read = Vec::new();
+    for (at, (_, sql)) in views.iter().enumerate() {
+        let tokens = Tokenizer::new(&SQLiteDialect {}, sql).tokenize_with_location();
+        let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
+        let named = tokens.iter().filter_map(|token| match &token.token {
+            Token::Word(Word { value: name, .. }) | Token::SingleQuotedString(name) => {
+                places.get(&name.to_ascii_lowercase()).copied().filter(|&named| named != at)
+            }
+            _ => None,
+        });
+        read.push((levels(texts(&tokens)), named.collect::<Vec<_>>()));
+    }
+    let mut all = vec![0; read.len()];
+    loop {
+        let before = all.clone();
+        for (at, (levels, named)) in read.iter().enumerate() {
+            all[at] = levels + named.iter().map(|&named| all[named]).max().unwrap_or(0);
+            if all[at] > MOST_IN_VIEWS {
+                return Err(unsupported("so deep a view"));
+            }
+        }
+        if all == before {
+            return Ok(());
+        }
+    }
+}
+
+fn texts(tokens: &[TokenWithSpan]) -> impl Iterator<Item = String> {
+    let tokens = tokens.iter().map(|token| &token.token);
+    tokens.filter(|token| !matches!(token, Token::Whitespace(_))).map(Token::to_string)
 }
 
 /// `drop index k on t`, where SQLite wants no table.

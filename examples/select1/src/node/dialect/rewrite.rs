@@ -12,7 +12,7 @@ use epoll_group::session::SessionError;
 use super::cursor::Cursor;
 use super::scan::{Kind, Token, scan};
 use super::set::Scope;
-use super::{Query, Reader, Variable, items};
+use super::{Query, Reader, Variable, create, items};
 use crate::node::errors::{no_table, syntax, unsupported};
 use crate::node::sequence::Sequence;
 
@@ -41,6 +41,9 @@ const MOST_VARIABLES: usize = 1024;
 /// Makes a query of the statement.
 pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     let tokens = &reader.tokens.all;
+    if create::levels(tokens.iter().map(|token| token.text)) > create::MOST_IN_STATEMENT {
+        return Err(unsupported("so deep a statement"));
+    }
     let mut edits: Vec<_> =
         reader.tokens.removed.iter().map(|range| (range.clone(), " ".to_owned())).collect();
     // Semicolons, and what may stand between them.

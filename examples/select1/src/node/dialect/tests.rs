@@ -166,6 +166,13 @@ fn a_chain_of_operators_has_a_limit() {
 }
 
 #[test]
+fn operators_without_spaces_are_levels_of_their_own() {
+    let view = |count| ("v".to_owned(), format!("create view v as select {}1", "~".repeat(count)));
+    assert_eq!(check_views(&[view(900)]), Ok(()));
+    assert_eq!(check_views(&[view(1000)]).expect_err("too deep").code(), 1235);
+}
+
+#[test]
 fn sequences_that_overflow_are_left_to_no_query() {
     for (text, code) in [
         ("select count(*) from seq_9223372036854775806_to_9223372036854775807", 1235),

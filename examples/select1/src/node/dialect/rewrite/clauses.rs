@@ -36,7 +36,11 @@ impl Rewrite<'_, '_> {
                 self.drop(cursor)?;
                 Effect::Define
             }
-            "create" | "alter" | "analyze" => Effect::Define,
+            "create" => {
+                self.query.makes_view = cursor.word("view");
+                Effect::Define
+            }
+            "alter" | "analyze" => Effect::Define,
             _ => Effect::Read,
         };
         Ok(())
