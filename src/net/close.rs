@@ -53,8 +53,8 @@ impl From<io::Error> for Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third")]
 pub enum HalfClose {
-    /// The connection ends. Before that, the sent bytes leave and the requests that are
-    /// [held](super::Connection::hold) end.
+    /// The connection ends. Before that, the sent bytes leave and, if it was accepted, the requests that
+    /// are [held](super::Connection::hold) end.
     End,
     /// The connection stays open for sending, until
     /// [`shutdown_write`](super::Connection::shutdown_write), [`close`](super::Connection::close) or a
