@@ -371,7 +371,9 @@ enum Found {
 }
 
 fn parse(bytes: &[u8], dialect: Dialect) -> Result<Option<(Frame<'_>, usize)>, Error> {
-    Frame::parse(bytes, dialect, &Limits::default()).map_err(Error::malformed)
+    // Its length was checked when it arrived.
+    let limits = Limits { frame_bytes: u32::MAX, ..Limits::default() };
+    Frame::parse(bytes, dialect, &limits).map_err(Error::malformed)
 }
 
 impl Summary {

@@ -97,8 +97,8 @@ impl Taken {
 impl Shared {
     pub(super) fn new(options: Arc<Options>) -> Self {
         Self {
-            limits: options.limits,
             options,
+            limits: Limits::default(),
             out: Vec::new(),
             events: Vec::new(),
             open: 0,

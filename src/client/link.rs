@@ -93,6 +93,7 @@ impl Link {
     ) -> Arc<Self> {
         let Fleet { handle, options, .. } = &**fleet;
         let link = Self::new(Arc::downgrade(fleet), options, number, clock::now());
+        lock(&link.inner).state.limit_frames(handle.settings().max_allowed_packet);
         // The client must read even with a large backlog. Otherwise both sides could wait for each
         // other to read.
         let notify = ConnectOptions::new().full_backlog(FullBacklog::Notify);

@@ -104,16 +104,14 @@ pub struct Client {
 
 impl Client {
     /// Creates a client whose connections are served by the workers of this runtime. It does not
-    /// connect yet. Frames that it sends and receives have at most the present
-    /// [`max_allowed_packet`](crate::Config::max_allowed_packet) of the runtime.
+    /// connect yet. Frames of a connection have at most the
+    /// [`max_allowed_packet`](crate::Config::max_allowed_packet) that the runtime has when it is made.
     ///
     /// # Errors
     ///
     /// Returns an error if an option is out of its range.
-    pub fn new(handle: &Handle, mut options: Options) -> Result<Self, ConfigError> {
+    pub fn new(handle: &Handle, options: Options) -> Result<Self, ConfigError> {
         options.check()?;
-        let most = handle.settings().max_allowed_packet;
-        options.limits.frame_bytes = u32::try_from(most).unwrap_or(u32::MAX);
         Ok(Self { fleet: Fleet::new(handle.clone(), options) })
     }
 

@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::codec::frame::Dialect;
-use crate::codec::limits::Limits;
 use crate::config::ConfigError;
 use crate::net::{MakeLayer, Makers};
 
@@ -24,8 +23,6 @@ macro_rules! options {
             pub(super) password: Secret,
             pub(super) layers: Makers,
             pub(super) dialect: Dialect,
-            /// Limits of the frames that are sent and received.
-            pub(super) limits: Limits,
             $(pub(super) $name: $type,)+
         }
 
@@ -40,7 +37,6 @@ macro_rules! options {
                     password: Secret(String::new()),
                     layers: Makers::default(),
                     dialect: Dialect::Legacy,
-                    limits: Limits::default(),
                     $($name: $default,)+
                 }
             }

@@ -72,6 +72,11 @@ impl State {
         }
     }
 
+    /// Limits the frames that are sent and received.
+    pub(super) fn limit_frames(&mut self, bytes: usize) {
+        self.shared.limits.frame_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    }
+
     // ---- events of the connection ----
 
     /// Begins the login on the established connection.

@@ -19,7 +19,9 @@ use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, OVER, Source, TIMER, Wo
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
 use crate::sync::runner::{Bell, Marks, Runner, Running};
-use crate::sync::shim::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::shim::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::{Interest, Readiness};
@@ -76,6 +78,10 @@ pub(super) struct Conn {
     /// Set when the caller of `start` got the error, so the protocol is not notified of the
     /// failure.
     pub(super) told: AtomicBool,
+    /// Set when the connection has ended, before it is no longer counted. Read by a drain.
+    retired: AtomicBool,
+    /// Number of requests in progress on an outgoing connection, or [`UNANSWERED`].
+    requests: AtomicU32,
     /// Reason of the close, until the receiving side takes it.
     pub(super) reason: Mutex<Option<Box<CloseReason>>>,
     cost: Cost,
@@ -86,6 +92,9 @@ pub(super) struct Conn {
     /// Earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
+
+/// The server of an outgoing connection has finished, and answers no request.
+const UNANSWERED: u32 = u32::MAX;
 
 /// No idle time-out is set. `set_idle_timeout` stores at most `NOT_SET - 1`.
 const NOT_SET: u64 = u64::MAX;
@@ -173,6 +182,8 @@ impl Conn {
             sent_any: AtomicBool::new(false),
             sent_lately: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
             reason: Mutex::new(None),
             cost,
             family,
@@ -427,11 +438,42 @@ impl Conn {
         drop(self.recv.resume());
     }
 
-    /// Notes that a request beyond `received` is done.
+    /// Notes that a hold has ended.
     pub(super) fn end_hold(&self) {
         if let Some(running) = self.recv.end_hold(HOLDS_DONE) {
             self.schedule(running);
         }
+    }
+
+    /// Notes that a request beyond `received` begins.
+    pub(super) fn begin_request(&self) {
+        self.recv.hold();
+        if self.origin == Origin::Outgoing && !self.count_request(1) {
+            self.end_hold();
+        }
+    }
+
+    /// Notes that a request beyond `received` is done.
+    pub(super) fn end_request(&self) {
+        if self.origin == Origin::Accepted || self.count_request(-1) {
+            self.end_hold();
+        }
+    }
+
+    /// Ends the requests on an outgoing connection whose server has finished.
+    pub(super) fn end_requests(&self) {
+        if self.origin == Origin::Outgoing {
+            let requests = self.requests.swap(UNANSWERED, Ordering::Relaxed);
+            let held = if requests == UNANSWERED { 0 } else { requests };
+            (0..held).for_each(|_| self.end_hold());
+        }
+    }
+
+    /// Counts a request on an outgoing connection. Returns false if its server has finished.
+    fn count_request(&self, change: i32) -> bool {
+        let changed =
+            |requests: u32| (requests != UNANSWERED).then(|| requests.wrapping_add_signed(change));
+        self.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).is_ok()
     }
 
     /// Ensures that a timer fires at `at` or earlier.
@@ -485,6 +527,7 @@ impl Conn {
         }
         // Handles may live much longer, and they need no thread.
         self.replace_class(Class::Ordinary);
+        self.retired.store(true, Ordering::Release);
         self.group.usage().connection_closed(self.origin);
         self.leave_listener();
     }
@@ -547,7 +590,7 @@ impl Source for Connection {
 
     fn watch_end(&self) -> Option<Box<dyn Fn() -> bool>> {
         let conn = self.clone();
-        Some(Box::new(move || conn.0.phase() < Phase::Closed))
+        Some(Box::new(move || !conn.0.retired.load(Ordering::Acquire)))
     }
 }
 

@@ -337,7 +337,7 @@ impl Connection {
     /// finished answers no more, so its end does not wait for holds.
     #[must_use]
     pub fn hold(&self) -> Hold {
-        self.0.recv.hold();
+        self.0.begin_request();
         Hold(self.clone())
     }
 }
@@ -382,7 +382,7 @@ pub struct Hold(Connection);
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.0.0.end_hold();
+        self.0.0.end_request();
     }
 }
 

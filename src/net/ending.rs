@@ -29,8 +29,13 @@ impl Round<'_> {
         }
         let reason = self.conn.end_layers().err().map(|Close(reason)| reason);
         // A stream that breaks off in a layer is an error, as one that cannot be decoded.
-        if recv.stage == Stage::Handshaking || reason.is_some() {
+        let is_broken = reason.is_some() && self.conn.origin == Origin::Accepted;
+        if recv.stage == Stage::Handshaking || is_broken {
             self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
+            return;
+        }
+        if let Some(reason) = reason {
+            self.finish_requests(recv, reason);
             return;
         }
         let Recv { handler, .. } = recv;
@@ -155,8 +160,10 @@ impl Round<'_> {
         self.end_silence(recv);
         self.end_handshake(recv);
         self.set_closing(recv, true);
-        let unanswered = recv.ended && self.conn.origin == Origin::Outgoing;
-        if unanswered || self.conn.recv.await_holds() {
+        if recv.ended {
+            self.conn.end_requests();
+        }
+        if self.conn.recv.await_holds() {
             self.start_closing(recv, reason);
         } else {
             recv.reason = Some(Box::new(reason));

@@ -8,6 +8,7 @@ use super::conn::{NOTIFIED, RESUME, UNPAUSED};
 use super::handler::Handler;
 use super::read_buf::ReadBuf;
 use super::route::Route;
+use crate::runtime::source::DRAIN;
 use crate::runtime::{Excuse, Origin};
 use crate::sync::runner::Marks;
 use crate::sys::clock;
@@ -179,9 +180,9 @@ impl Recv {
     }
 
     /// Returns true if the protocol still has no room for the input that was set aside, as far as this
-    /// side knows.
+    /// side knows. In a drain it may take the input.
     pub(super) fn is_aside(&self, marks: Marks) -> bool {
-        !marks.has(RESUME) && self.aside_until.is_some_and(|until| clock::now() < until)
+        !marks.has(RESUME | DRAIN) && self.aside_until.is_some_and(|until| clock::now() < until)
     }
 
     /// Returns the marks to handle now. Those for the protocol wait for `opened`.

@@ -1,16 +1,19 @@
 //! Ends of connections: half-close, our close, panics, listeners that stop.
 
 use std::mem;
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::net::{Close, CloseReason, Connection, HalfClose, Input, Protocol, Sent};
+use epoll_group::net::{
+    Close, CloseReason, Connection, HalfClose, Hold, Input, Protocol, Sent, Turn,
+};
 use epoll_group::stats::Counter;
 use lab::peer::{End, frame};
 use lab::protocol::{Bytes, Frames, echo};
-use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
+use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern, workers};
 
 /// Test's side of a protocol that reports each call and then waits for a permission to continue.
 type Gate = (mpsc::Receiver<Connection>, mpsc::Sender<()>);
@@ -528,6 +531,66 @@ fn a_reset_behind_the_half_close_ends_the_connection_of_a_held_request() {
         drop(hold);
     }
     server.wait_for(Counter::ClosedReset, 20);
+}
+
+/// Asks its server, and sends once more in `released` for the answer, behind a gate.
+struct AsksTwice {
+    calls: mpsc::Sender<&'static str>,
+    gate: workers::Gate,
+    hold: Mutex<Option<Hold>>,
+}
+
+impl Protocol for AsksTwice {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        *self.hold.lock().expect("unpoisoned") = Some(conn.hold());
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        input.take_all();
+        Ok(())
+    }
+
+    fn released(&self, conn: &Connection, _: Turn) {
+        self.gate.pass();
+        assert_eq!(conn.send(b"more"), Sent::Sent);
+    }
+
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        let _ = self.calls.send("ended");
+        Ok(HalfClose::End)
+    }
+
+    fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
+        let _ = self.calls.send("closed");
+    }
+}
+
+#[test]
+fn an_outgoing_connection_ends_with_its_server_behind_released_whatever_holds_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let runtime = workers::workers(2);
+    for _ in 0..20 {
+        let (gate, (calls, called)) = (workers::Gate::default(), mpsc::channel());
+        let asks = AsksTwice { calls, gate: gate.clone(), hold: Mutex::default() };
+        let conn = runtime.connect(address, asks).expect("a socket");
+        let mut peer = Peer::accept(&listener);
+        peer.send(b"answer");
+        gate.wait_for(1);
+        peer.finish();
+        assert_eq!(called.recv_timeout(LONG), Ok("ended"));
+        assert!(!conn.is_closed(), "`released` runs");
+        gate.open();
+        assert_eq!(peer.receive_to_finish(), b"more");
+        drop(peer);
+        assert_eq!(called.recv_timeout(LONG), Ok("closed"));
+        assert!(conn.is_closed());
+        // It counts for nothing any more.
+        drop(conn.hold());
+    }
 }
 
 /// Both come as one event, because the handler runs when they arrive.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::net::{Close, Connection, Hold, Input, Protocol, Turn};
+use epoll_group::net::{Close, CloseReason, Connection, Hold, Input, Protocol, Turn};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, DrainReport, Handle, Interest, Runtime};
 use lab::protocol::{Bytes, echo};
@@ -559,6 +559,38 @@ fn a_drain_in_a_handler_whose_connection_breaks_waits_for_the_others() {
     drop((conn, hold));
     assert_clean(&told.recv_timeout(LONG).expect("it ends").expect("a report"));
     assert_eq!(peer.receive_to_finish(), REQUEST);
+}
+
+/// Ends its runtime when its connection has ended.
+struct EndsLast(Own);
+
+impl Protocol for EndsLast {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
+        self.0.end(End::Drain);
+    }
+}
+
+#[test]
+fn a_drain_in_closed_does_not_wait_for_its_own_connection() {
+    let (own, told) = Own::new();
+    let slot = Arc::clone(&own.runtime);
+    let runtime = workers(2);
+    let listener = runtime.listen("127.0.0.1:0", EndsLast(own)).expect("a listener");
+    let peer = Peer::connect(listener.local_addr());
+    eventually(LONG, || runtime.stats().connections == 1);
+    *slot.lock().expect("no panic") = Some(runtime);
+    drop(peer);
+    assert_clean(&told.recv_timeout(LONG).expect("it ends").expect("a report"));
 }
 
 #[test]

@@ -228,6 +228,24 @@ fn a_request_that_waits_for_its_rate_is_answered_in_a_drain() {
     drain.join().expect("drained");
 }
 
+/// A drain does not wait until the rate allows the requests that had arrived.
+#[test]
+fn requests_that_wait_for_their_rate_are_answered_at_once_in_a_drain() {
+    let limits = AccountLimits::default().max_requests_per_second(1, LONG * 100);
+    let mut server = server(limits);
+    let mut clients = [(); 100].map(|()| server.client_with_sessions([2]));
+    for client in &mut clients {
+        client.queue(2, &ClientMessage::ExecSql(query("one")));
+        client.flush();
+    }
+    clients[0].reply(2).one();
+    let drain = server.drain_on_another_thread();
+    for client in &mut clients[1..] {
+        client.reply(2).one();
+    }
+    drain.join().expect("drained");
+}
+
 /// The requests that a client goes on sending do not extend a drain, although they wait for their rate.
 #[test]
 fn a_drain_ends_with_a_client_that_always_waits_for_its_rate() {
