@@ -153,9 +153,13 @@ fn who_asks_is_told_when_the_backlog_is_low_though_reading_never_paused() {
     for _ in 0..10 {
         let sent = pair.fill();
         pair.conn.notify_when_drained();
-        assert!(pair.drained.try_recv().is_err(), "nobody has read anything");
+        // On a busy machine the kernel's buffers may take the rest late.
+        let early = pair.drained.try_recv().ok();
+        assert!(early.is_none_or(|pending| pending <= LOW), "{early:?} bytes wait");
         pair.read(sent);
-        pair.is_drained();
+        if early.is_none() {
+            pair.is_drained();
+        }
     }
     assert_eq!(pair.runtime.stats().get(Counter::ReadsPaused), 0);
 }
