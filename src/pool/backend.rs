@@ -436,7 +436,7 @@ impl<M: Manage> Inner<M> {
                 .fail_if_late(now, ask)
                 .map_or_else(|| Ok(stack.connect_deadline(now, Some(ask))), Err)
         });
-        deadline.map(|deadline| self.connect(ticket, deadline))
+        deadline.and_then(|deadline| self.connect(ticket, deadline))
     }
 
     fn connect_on_host(self: &Arc<Self>, ticket: Ticket, runs: bool) {
@@ -444,28 +444,37 @@ impl<M: Manage> Inner<M> {
         if runs {
             let deadline = self.with(|stack| stack.connect_deadline(now, None));
             // The stack gives the connection to a waiter, or keeps it.
-            drop(self.connect(ticket, deadline));
+            let _ = self.connect(ticket, deadline);
         } else {
             let error = "the host did not run it".into();
-            self.apply(|stack, fx| stack.connect_failed(now, ticket, error, fx));
+            self.apply(|stack, fx| stack.connect_failed(now, ticket, error, false, fx));
         }
     }
 
     /// Calls [`Manage::connect`], and tells the observer of the outcome. Returns the connection if its
-    /// caller keeps it.
-    fn connect(self: &Arc<Self>, ticket: Ticket, deadline: Instant) -> Option<M::Connection> {
-        let (target, began) = (self.target(ticket.version), clock::now());
-        let connect = || guarded(|| self.shared.manage.connect(&target, deadline));
-        let result = waiting(Wait::Network, connect);
+    /// caller keeps it, or the error if the caller does not wait for the next connect.
+    fn connect(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        deadline: Instant,
+    ) -> Result<Option<M::Connection>, GetError> {
+        let (target, manage) = (self.target(ticket.version), &self.shared.manage);
+        let (began, mut is_permanent) = (clock::now(), false);
+        let connect = || {
+            let result = manage.connect(&target, deadline);
+            is_permanent = result.as_ref().is_err_and(|error| manage.is_permanent(error));
+            result
+        };
+        let result = waiting(Wait::Network, || guarded(connect));
         self.shared.observe(|observer| match &result {
             Ok(_) => observer.connected(&target, clock::since(began)),
             Err(error) => observer.connect_failed(&target, &**error),
         });
         self.apply(|stack, fx| match result {
-            Ok(conn) => stack.connected(clock::now(), ticket, conn, fx),
+            Ok(conn) => Ok(stack.connected(clock::now(), ticket, conn, fx)),
             Err(error) => {
-                stack.connect_failed(clock::now(), ticket, error, fx);
-                None
+                let refused = stack.connect_failed(clock::now(), ticket, error, is_permanent, fx);
+                refused.map_or(Ok(None), Err)
             }
         })
     }

@@ -21,6 +21,11 @@ pub enum GetError {
         /// The limit.
         max: usize,
     },
+    /// A connect failed with an error that [is permanent](super::Manage::is_permanent).
+    ConnectFailed {
+        /// The error.
+        error: Arc<dyn Error + Send + Sync>,
+    },
     /// The backend is [disabled](super::Pool::disable).
     Disabled,
     /// The pool is closed, or the backend was [retired](super::Pool::retire).
@@ -67,6 +72,7 @@ impl fmt::Display for GetError {
             Self::TooManyWaiting { max } => {
                 write!(f, "max_waiting {max} callers wait for a connection already")
             }
+            Self::ConnectFailed { .. } => f.write_str("no connection can be made"),
             Self::Disabled => f.write_str("the backend is disabled"),
             Self::Closed => f.write_str("the pool is closed"),
         }
@@ -79,6 +85,7 @@ impl Error for GetError {
             Self::Timeout { cause: Cause::ConnectFails { last_error, .. }, .. } => {
                 Some(&**last_error)
             }
+            Self::ConnectFailed { error } => Some(&**error),
             _ => None,
         }
     }

@@ -29,13 +29,25 @@ pub trait Manage: Send + Sync + 'static {
     /// # Errors
     ///
     /// The connection cannot be made. Callers go on waiting, and the pool tries again after a pause
-    /// ([`Limits::backoff`](super::Limits::backoff)). The last error is the source of the
+    /// ([`Limits::backoff`](super::Limits::backoff)), unless the error
+    /// [is permanent](Self::is_permanent). The last error is the source of the
     /// [`GetError`](super::GetError).
     fn connect(
         &self,
         target: &Target<'_, Self::Key>,
         deadline: Instant,
     ) -> Result<Self::Connection, Self::Error>;
+
+    /// Returns true if the next connects would fail with the same error, for example because the backend
+    /// does not know the user. *Default* false.
+    ///
+    /// All callers that wait for the backend get such an error at once, as
+    /// [`GetError::ConnectFailed`](super::GetError::ConnectFailed). Callers that come during the pause
+    /// after it get it too, unless a connection is idle. The first caller after the pause tries again.
+    fn is_permanent(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
 
     /// Checks a connection that was idle for [`check_after`](super::Limits::check_after), before it is
     /// handed out. May ask the backend: the pool announces the call like [`connect`](Self::connect).

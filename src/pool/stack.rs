@@ -99,6 +99,8 @@ struct Trouble {
     /// End of the pause: no connect begins before.
     retry_at: Option<Instant>,
     last_error: Option<Arc<dyn Error + Send + Sync>>,
+    /// True if the last error is permanent. Callers do not wait for the end of the pause then.
+    is_permanent: bool,
 }
 
 /// Names a connection while it exists.
@@ -326,7 +328,7 @@ impl<C, W> Stack<C, W> {
         way: impl FnOnce() -> W,
         fx: &mut Effects<C, W>,
     ) -> Asked<C> {
-        if let Some(refused) = self.refuses() {
+        if let Some(refused) = self.refuses(now) {
             return Asked::Now(Grant::Refused(refused));
         }
         let ask = Ask { deadline: ask.deadline(&self.limits), ..ask.clone() };
@@ -350,13 +352,27 @@ impl<C, W> Stack<C, W> {
         Asked::Waits(id, deadline)
     }
 
-    /// Reason for which no caller gets a connection or waits.
-    const fn refuses(&self) -> Option<GetError> {
+    /// Reason for which no caller gets a new connection or waits.
+    fn refuses(&self, now: Instant) -> Option<GetError> {
+        let Trouble { is_permanent, retry_at, last_error, .. } = &self.trouble;
         match self.state {
+            BackendState::Open if retry_at.is_some_and(|retry_at| now < retry_at) => last_error
+                .as_ref()
+                .filter(|_| *is_permanent)
+                .map(|error| GetError::ConnectFailed { error: Arc::clone(error) }),
             BackendState::Open | BackendState::Paused => None,
             BackendState::Disabled => Some(GetError::Disabled),
             BackendState::Closed => Some(GetError::Closed),
         }
+    }
+
+    /// If no caller may wait, answers those that do, and returns the answer.
+    fn refuse_waiters(&mut self, now: Instant, fx: &mut Effects<C, W>) -> Option<GetError> {
+        let refused = self.refuses(now)?;
+        while let Some(waiter) = mutant!(self.waiters.pop_first(), CloseForgets => None) {
+            fx.grants.push((waiter, Grant::Refused(refused.clone())));
+        }
+        Some(refused)
     }
 
     /// Removes a waiter whose deadline has passed. `None`: it was served, and its grant will arrive.
@@ -620,21 +636,25 @@ impl<C, W> Stack<C, W> {
         kept
     }
 
-    /// Ends a connect that has failed. A pause begins, unless one has begun since the connect did.
+    /// Ends a connect that has failed. A pause begins, unless one has begun since the connect did. If
+    /// no caller may wait for its end, returns the answer for the caller of this connect.
     pub(super) fn connect_failed(
         &mut self,
         now: Instant,
         ticket: Ticket,
         error: BoxError,
+        is_permanent: bool,
         fx: &mut Effects<C, W>,
-    ) {
+    ) -> Option<GetError> {
         let began = self.slots[ticket.slot].since;
         self.end_connect(ticket);
         self.slots.remove(ticket.slot);
         self.totals.connect_failures += 1;
         fx.error = Some(Arc::from(error));
+        let mut refused = None;
         if ticket.version == self.version {
             std::mem::swap(&mut self.trouble.last_error, &mut fx.error);
+            self.trouble.is_permanent = is_permanent;
             if self.trouble.failed_at.is_none_or(|failed_at| began >= failed_at) {
                 let doubled = 1_u32.checked_shl(self.trouble.failures.min(20)).unwrap_or(u32::MAX);
                 let pause = self.limits.backoff_initial.saturating_mul(doubled);
@@ -644,9 +664,11 @@ impl<C, W> Stack<C, W> {
                 self.trouble.failed_at = Some(now);
                 self.trouble.retry_at = Some(clock::later(now, pause));
             }
+            refused = self.refuse_waiters(now, fx);
         }
         self.serve(now, fx);
         self.look_for_disuse(now, fx);
+        refused
     }
 
     /// Ends a connect that was not begun. The next waiter may connect.

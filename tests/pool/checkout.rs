@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use epoll_group::pool::{Cause, GetError, Manage, Pool, Pooled, Target};
 
-use crate::support::{Key, assert_at_rest, late, limits, pool, soon, status, until_waiting};
+use crate::support::{
+    Key, TestPooled, assert_at_rest, late, limits, pool, soon, status, until_waiting,
+};
 use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
@@ -165,6 +167,44 @@ fn a_failing_connect_is_tried_again_until_the_deadline() {
     fake.set(&fake.dead, false);
     assert_eq!(waiter.join().unwrap(), 1);
     assert_eq!(status(&pool, A).failures, 0);
+}
+
+#[test]
+fn a_permanent_error_reaches_all_callers_until_the_pause_after_it_ends() {
+    let (pool, fake) = pool(limits(4).max_connecting(1).backoff(LONG, LONG));
+    let assert_told = |got: Result<TestPooled, GetError>| {
+        let error = got.expect_err("no connection can be made");
+        assert!(matches!(error, GetError::ConnectFailed { .. }), "{error}");
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("connection refused"));
+    };
+    fake.set(&fake.dead, true);
+    fake.set(&fake.permanent, true);
+    fake.gate.close();
+    let callers = [1, 2, 3].map(|n| {
+        let here = pool.clone();
+        let caller = thread::spawn(move || here.get(&A));
+        fake.gate.wait_for(1);
+        until_waiting(&pool, A, n - 1);
+        caller
+    });
+    let (answer, answers) = mpsc::channel();
+    let ask = || {
+        let answer = answer.clone();
+        pool.backend(&A).unwrap().get_then(late(), move |got| drop(answer.send(got)));
+    };
+    ask();
+    fake.gate.open();
+    callers.into_iter().for_each(|caller| assert_told(caller.join().unwrap()));
+    assert_told(answers.recv_timeout(LONG).unwrap());
+    // The pause is not over.
+    fake.set(&fake.dead, false);
+    assert_told(pool.get(&A));
+    ask();
+    assert_told(answers.try_recv().expect("called before the call returns"));
+    assert_eq!((fake.connects.load(SeqCst), status(&pool, A).failures), (1, 1));
+    assert!(pool.resume(&A), "it also ends the pause");
+    drop(pool.get(&A).unwrap());
+    assert_at_rest(&pool, &fake, A);
 }
 
 #[test]

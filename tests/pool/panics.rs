@@ -12,6 +12,7 @@ use epoll_group::pool::{Discard, GetError, Observer, Pool, Target, Version};
 use crate::support::{
     Fake, TestPool, assert_at_rest, build, late, limits, pool, soon, until_waiting,
 };
+use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
 
@@ -44,6 +45,19 @@ fn in_connect() {
     fake.order_panic(&["connect", "connect"]);
     assert_eq!(pool.get(&A).unwrap().number, 1, "tried again");
     assert_eq!(fake.connects.load(SeqCst), 3);
+    assert_serves(&pool, &fake);
+}
+
+#[test]
+fn in_the_question_if_an_error_is_permanent() {
+    let (pool, fake) = pool(limits(1));
+    fake.set(&fake.dead, true);
+    fake.order_panic(&["is_permanent"]);
+    let here = pool.clone();
+    let caller = thread::spawn(move || here.get(&A).map(drop));
+    eventually(LONG, || fake.connects.load(SeqCst) > 1);
+    fake.set(&fake.dead, false);
+    caller.join().unwrap().unwrap();
     assert_serves(&pool, &fake);
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Fake {
     pub(crate) checked_at: Mutex<Option<Instant>>,
     /// Every connect fails.
     pub(crate) dead: AtomicBool,
+    /// Errors of connects are permanent.
+    pub(crate) permanent: AtomicBool,
     pub(crate) broken: AtomicBool,
     pub(crate) invalid: AtomicBool,
     pub(crate) reset_fails: AtomicBool,
@@ -113,6 +115,11 @@ impl Manage for Backends {
         let open = fake.open.fetch_add(1, Ordering::SeqCst) + 1;
         fake.most_open.fetch_max(open, Ordering::SeqCst);
         Ok(Conn { number, target: target.to_string(), dirty: false, fake: Arc::clone(fake) })
+    }
+
+    fn is_permanent(&self, error: &&'static str) -> bool {
+        self.0.panic_if_ordered("is_permanent");
+        self.0.permanent.load(Ordering::SeqCst) && *error == "connection refused"
     }
 
     fn is_valid(&self, _: &Target<'_, Key>, _: &mut Conn) -> Result<(), &'static str> {

@@ -51,6 +51,8 @@ struct World {
     answered: BTreeSet<u32>,
     conns: u32,
     callers: u32,
+    /// The last connect of the version failed for good.
+    permanent: bool,
 }
 
 struct Waiting {
@@ -95,6 +97,7 @@ impl World {
             answered: BTreeSet::new(),
             conns: 0,
             callers: 0,
+            permanent: false,
         }
     }
 
@@ -160,8 +163,15 @@ impl World {
         match error {
             GetError::Disabled => assert_eq!(self.state, BackendState::Disabled),
             GetError::Timeout { .. } => assert!(deadline <= self.now, "not early"),
+            GetError::ConnectFailed { .. } => assert!(self.is_in_vain(), "it may wait"),
             other => panic!("{other}"),
         }
+    }
+
+    /// Returns true if callers get a permanent error instead of waiting.
+    fn is_in_vain(&self) -> bool {
+        let pauses = self.stack.trouble.retry_at.is_some_and(|retry_at| self.now < retry_at);
+        self.state == BackendState::Open && self.permanent && pauses
     }
 
     fn got(&mut self, conn: u32, ticket: Ticket, fitness: Fitness) {
@@ -206,7 +216,23 @@ impl World {
                 By::Caller if n.is_multiple_of(5) => {
                     self.stack.connect_abandoned(self.now, ticket, fx)
                 }
-                _ => self.stack.connect_failed(self.now, ticket, "refused".into(), fx),
+                _ => {
+                    let permanent = n.is_multiple_of(3);
+                    if ticket.version == self.version {
+                        self.permanent = permanent;
+                    }
+                    let refused = self.stack.connect_failed(
+                        self.now,
+                        ticket,
+                        "refused".into(),
+                        permanent,
+                        fx,
+                    );
+                    if let Some(refused) = refused {
+                        assert_eq!(ticket.version, self.version);
+                        self.assert_refused(&refused, self.now + WAIT_TIMEOUT);
+                    }
+                }
             };
         }
         self.conns += 1;
@@ -264,7 +290,7 @@ impl World {
         assert_eq!(self.stack.fail_over(self.now, wrong, fx), Err(self.version));
         if n.is_multiple_of(8) {
             assert_eq!(self.stack.fail_over(self.now, self.version, fx), Ok(wrong));
-            self.version = wrong;
+            (self.version, self.permanent) = (wrong, false);
         }
     }
 
@@ -364,6 +390,7 @@ impl World {
         } else {
             let nobody = self.waiting.is_empty() || self.idle.is_empty();
             assert!(nobody, "nobody waits beside an idle connection");
+            assert!(self.waiting.is_empty() || !self.is_in_vain(), "nobody waits in vain");
             let by_host = self.host_connects();
             let spare = self.idle.len() + by_host.saturating_sub(self.waiting.len());
             let wanted = by_host < self.waiting.len() || spare < self.limits.min_idle;

@@ -160,11 +160,7 @@ impl<C, W> Stack<C, W> {
             return;
         }
         self.close_idle(0, state.discard(), fx);
-        if let Some(refused) = self.refuses() {
-            while let Some(waiter) = mutant!(self.waiters.pop_first(), CloseForgets => None) {
-                fx.grants.push((waiter, Grant::Refused(refused.clone())));
-            }
-        }
+        self.refuse_waiters(now, fx);
     }
 
     /// Makes the next version. If another caller was quicker, returns the present version as an error.

@@ -57,7 +57,7 @@ impl Bench {
     }
 
     fn fail(&mut self, ticket: Ticket) {
-        self.stack.connect_failed(self.now, ticket, "refused".into(), &mut self.fx);
+        self.stack.connect_failed(self.now, ticket, "refused".into(), false, &mut self.fx);
     }
 
     fn pass(&mut self, time: Duration) {
