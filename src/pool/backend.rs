@@ -82,6 +82,17 @@ impl<M: Manage> Backend<M> {
         self.inner.get_then(deadline, Box::new(then), Location::caller());
     }
 
+    /// Closes the idle connections for which [`has_broken`](Manage::has_broken) is true. Without this
+    /// call a broken connection counts as idle until it would be handed out.
+    ///
+    /// For code that knows that a connection has ended, for example the callback
+    /// [`closed`](crate::net::Protocol::closed) of its protocol. It waits for no other thread: if one
+    /// checks the idle connections, that thread checks all again and this call returns at once. A
+    /// connection that breaks just while it is returned is found when it would be handed out.
+    pub fn remove_broken(&self) {
+        self.inner.remove_broken();
+    }
+
     /// Present version of the backend.
     #[must_use]
     pub fn version(&self) -> Version {
@@ -277,7 +288,7 @@ impl<M: Manage> Inner<M> {
             self.arm(at);
         }
         for (then, ask, grant) in callbacks {
-            self.answer(then, ask, grant);
+            self.grant(then, ask, grant);
         }
         for (conn, version, why) in fx.close {
             self.drop_conn(conn, version, why);
@@ -541,7 +552,13 @@ impl<M: Manage> Inner<M> {
         let mut then = Some(then);
         let way = || Caller::Callback(then.take().expect("taken once"));
         let asked = self.apply(|stack, fx| stack.ask(now, &ask, way, fx));
-        let (Asked::Now(grant), Some(then)) = (asked, then) else { return };
+        if let (Asked::Now(grant), Some(then)) = (asked, then) {
+            self.grant(then, ask, grant);
+        }
+    }
+
+    /// Answers a callback, after the host has checked the connection if that may take long.
+    fn grant(self: &Arc<Self>, then: Then<M>, ask: Ask, grant: Grant<M::Connection>) {
         match grant {
             Grant::Conn(conn, ticket, Fitness::Check) => self.on_host(move |inner, runs| {
                 if runs {
@@ -614,6 +631,19 @@ impl<M: Manage> Inner<M> {
     fn discard(self: &Arc<Self>, conn: M::Connection, ticket: Ticket, why: Discard) {
         self.detach(ticket);
         self.drop_conn(conn, ticket.version, why);
+    }
+
+    /// Closes the idle connections that are broken.
+    pub(super) fn remove_broken(self: &Arc<Self>) {
+        // A second thread would miss the connection that this one checks.
+        if !self.with(|stack| stack.begin_check()) {
+            return;
+        }
+        while let Some((conn, ticket)) = self.with(|stack| stack.take_unchecked()) {
+            if let Some(conn) = self.fit(conn, ticket, Fitness::Look) {
+                self.apply(|stack, fx| stack.checkin(clock::now(), ticket, conn, fx));
+            }
+        }
     }
 
     fn detach(self: &Arc<Self>, ticket: Ticket) {

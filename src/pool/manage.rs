@@ -81,8 +81,9 @@ pub trait Manage: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns true if the connection is known to be broken. Called when a connection is returned and
-    /// before it is handed out, so it should not ask the backend.
+    /// Returns true if the connection is known to be broken. Called when a connection is returned, before
+    /// it is handed out and in [`remove_broken`](super::Backend::remove_broken), so it should not ask the
+    /// backend.
     fn has_broken(&self, target: &Target<'_, Self::Key>, conn: &mut Self::Connection) -> bool {
         let _ = (target, conn);
         false

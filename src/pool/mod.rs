@@ -84,19 +84,20 @@
 //! # Connections that workers serve
 //!
 //! The pool closes a connection by dropping it, but the drop of a [`net::Connection`](crate::net::Connection)
-//! ends nothing. So a pool of them has a type whose drop closes the connection:
+//! ends nothing. So a pool of them has a type whose drop closes the connection. The protocol of a
+//! connection may tell the pool of its end ([`Pool::remove_broken`]):
 //!
 //! ```
 //! # #[cfg(all(feature = "server", target_os = "linux"))]
 //! # mod example {
 //! use std::error::Error;
 //! use std::net::SocketAddr;
-//! use std::sync::mpsc;
+//! use std::sync::{Weak, mpsc};
 //! use std::time::Instant;
 //!
 //! use epoll_group::Handle;
 //! use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
-//! use epoll_group::pool::{Manage, Target};
+//! use epoll_group::pool::{Manage, Pool, Target};
 //!
 //! struct Upstream(Connection);
 //!
@@ -106,7 +107,11 @@
 //!     }
 //! }
 //!
-//! struct Upstreams(Handle);
+//! struct Upstreams {
+//!     handle: Handle,
+//!     /// Weak, because the pool owns its manager and its connections.
+//!     pool: Weak<Pool<Upstreams>>,
+//! }
 //!
 //! impl Manage for Upstreams {
 //!     type Key = SocketAddr;
@@ -119,7 +124,8 @@
 //!         deadline: Instant,
 //!     ) -> Result<Upstream, Self::Error> {
 //!         let (tell, told) = mpsc::channel();
-//!         let conn = Upstream(self.0.connect(target.key(), Answers(tell))?);
+//!         let answers = Answers { tell, pool: self.pool.clone(), key: *target.key() };
+//!         let conn = Upstream(self.handle.connect(target.key(), answers)?);
 //!         told.recv_timeout(deadline.saturating_duration_since(Instant::now()))??;
 //!         Ok(conn)
 //!     }
@@ -129,19 +135,24 @@
 //!     }
 //! }
 //!
-//! /// Tells `connect` its outcome, and gives answers to the user of the connection.
-//! struct Answers(mpsc::Sender<Result<(), String>>);
+//! /// Tells `connect` its outcome, gives answers to the user of the connection, and tells the pool of its
+//! /// end.
+//! struct Answers {
+//!     tell: mpsc::Sender<Result<(), String>>,
+//!     pool: Weak<Pool<Upstreams>>,
+//!     key: SocketAddr,
+//! }
 //!
 //! impl Protocol for Answers {
 //!     type State = ();
 //!
 //!     fn opened(&self, _: &Connection) -> Result<(), Close> {
-//!         let _ = self.0.send(Ok(()));
+//!         let _ = self.tell.send(Ok(()));
 //!         Ok(())
 //!     }
 //!
 //!     fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
-//!         let _ = self.0.send(Err(reason.to_string()));
+//!         let _ = self.tell.send(Err(reason.to_string()));
 //!     }
 //!
 //!     fn received(&self, _: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
@@ -149,9 +160,17 @@
 //!         input.take_all();
 //!         Ok(())
 //!     }
+//!
+//!     fn closed(&self, _: &Connection, _: (), _: &CloseReason) {
+//!         // If the connection is idle, it ends here and not when it would be handed out.
+//!         if let Some(pool) = self.pool.upgrade() {
+//!             pool.remove_broken(&self.key);
+//!         }
+//!     }
 //! }
 //! # pub fn main() {
-//! #     use epoll_group::{Runtime, pool::Pool};
+//! #     use std::sync::Arc;
+//! #     use epoll_group::Runtime;
 //! #     let runtime = Runtime::builder().start().unwrap();
 //! #     struct Silent;
 //! #     impl Protocol for Silent {
@@ -161,11 +180,23 @@
 //! #     }
 //! #     let listener = runtime.listen("127.0.0.1:0", Silent).unwrap();
 //! #     let at = listener.local_addr().to_string().parse().unwrap();
-//! #     let pool = Pool::builder(Upstreams(runtime.handle())).build().unwrap();
+//! #     let pool = Arc::new_cyclic(|pool| {
+//! #         let manage = Upstreams { handle: runtime.handle(), pool: pool.clone() };
+//! #         Pool::builder(manage).build().unwrap()
+//! #     });
 //! #     let conn = pool.get(&at).unwrap();
 //! #     assert!(!conn.0.is_closed());
 //! #     let handle = conn.0.clone();
-//! #     drop((conn, pool));
+//! #     drop(conn);
+//! #     assert_eq!(pool.status()[0].idle, 1);
+//! #     handle.close("as the backend would");
+//! #     let late = Instant::now() + std::time::Duration::from_secs(60);
+//! #     while pool.status()[0].idle > 0 {
+//! #         assert!(Instant::now() < late);
+//! #         std::thread::yield_now();
+//! #     }
+//! #     let handle = pool.get(&at).unwrap().0.clone();
+//! #     pool.close(late);
 //! #     assert!(handle.is_closed());
 //! # }
 //! # }
@@ -248,6 +279,13 @@ impl<M: Manage> Pool<M> {
     /// [`GetError::Closed`].
     pub fn backend(&self, key: &M::Key) -> Result<Backend<M>, GetError> {
         Ok(Backend { inner: self.shared().backend(key)? })
+    }
+
+    /// Closes the broken idle connections of a backend, like [`Backend::remove_broken`]. Returns false if
+    /// there is no such backend.
+    pub fn remove_broken(&self, key: &M::Key) -> bool {
+        let found = self.shared().find(key);
+        found.inspect(|inner| inner.remove_broken()).is_some()
     }
 
     /// State and numbers of all backends, in no order.

@@ -2,9 +2,11 @@
 //! out time: a wait with a deadline times out at once, the host connects immediately, and `due` is
 //! never called later.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::{Backend, BackendState, GetError, Host, Limits, Manage, Pool, Pooled, Target};
@@ -175,6 +177,41 @@ fn model_new_backend_misses_no_limits() {
     });
 }
 
+/// A manager with one connection, which breaks.
+struct Breaks(Arc<AtomicBool>);
+
+impl Manage for Breaks {
+    type Key = u8;
+    type Connection = ();
+    type Error = &'static str;
+
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn has_broken(&self, _: &Target<'_, u8>, (): &mut ()) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn model_break_is_seen_beside_another_check() {
+    explore(|| {
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let builder = Pool::builder(Breaks(Arc::clone(&is_broken))).maintained_by(AtOnce);
+        let pool = builder.build().expect("within the ranges");
+        let backend = pool.backend(&7).expect("open");
+        drop(backend.get().expect("it connects"));
+        let here = backend.clone();
+        let other = thread::spawn(move || here.remove_broken());
+        is_broken.store(true, Ordering::Relaxed);
+        backend.remove_broken();
+        other.join().expect("no panic");
+        let status = backend.status();
+        assert_eq!((status.idle, status.in_use), (0, 0), "nothing broken is idle");
+    });
+}
+
 mutants! {
     wait_without_another_look: WaitWithoutLook, model_return_is_seen(), "deadlock";
     return_to_idle_only: ReturnServesNobody, model_return_is_seen(), "deadlock";
@@ -183,5 +220,6 @@ mutants! {
     return_in_a_pause: PauseHandsOver, model_pause_comes_to_rest(), "nothing is kept in a pause";
     quiet_unseen: QuietUntold, model_pause_comes_to_rest(), "deadlock";
     old_version_kept: OldVersionKept, model_old_version_is_not_used_again(), "left == right";
+    break_unseen: CheckOnce, model_break_is_seen_beside_another_check(), "nothing broken is idle";
     close_forgets_who_waits: CloseForgets, model_drop_refuses_who_waits(), "deadlock";
 }

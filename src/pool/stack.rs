@@ -61,6 +61,8 @@ pub(super) struct Stack<C, W> {
     slots: Slab<Slot<C>>,
     /// Idle connections, the coldest first. Empty unless the state is `Open`.
     idle: VecDeque<Ticket>,
+    /// While a thread checks the idle connections: number of the coldest ones that it has not checked.
+    unchecked: Option<usize>,
     /// Other connections of the current version.
     counts: Counts,
     /// Connections of all old versions.
@@ -132,8 +134,12 @@ pub(super) struct Slot<C> {
 
 #[derive(Debug)]
 enum State<C> {
-    Connecting { by_host: bool },
+    Connecting {
+        by_host: bool,
+    },
     Idle(C),
+    /// An idle connection that a thread checks. It counts as in use.
+    Checked,
     InUse,
 }
 
@@ -144,7 +150,7 @@ impl<C> Slot<C> {
         self.since = now;
         match std::mem::replace(&mut self.state, State::InUse) {
             State::Idle(conn) => conn,
-            State::Connecting { .. } | State::InUse => {
+            State::Connecting { .. } | State::Checked | State::InUse => {
                 unreachable!("the slot is in the list of idle ones")
             }
         }
@@ -169,6 +175,18 @@ impl<C> Slot<C> {
 
     fn is_expired(&self, now: Instant) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// Work on the connection after it was idle.
+    #[inline]
+    fn fitness(&self, now: Instant, limits: &Limits) -> Fitness {
+        if self.is_expired(now) {
+            Fitness::TooOld
+        } else if now.saturating_duration_since(self.since) >= limits.check_after {
+            Fitness::Check
+        } else {
+            Fitness::Look
+        }
     }
 
     /// Time from which an idle connection has been idle for too long.
@@ -256,6 +274,7 @@ impl<C, W> Stack<C, W> {
             version: Version::default(),
             slots: Slab::new(),
             idle: VecDeque::new(),
+            unchecked: None,
             counts: Counts::default(),
             left: Counts::default(),
             waiters: Waiters::new(),
@@ -299,13 +318,7 @@ impl<C, W> Stack<C, W> {
         }
         let ticket = self.idle.pop_back()?;
         let slot = &mut self.slots[ticket.slot];
-        let fitness = if slot.is_expired(now) {
-            Fitness::TooOld
-        } else if now.saturating_duration_since(slot.since) >= self.limits.check_after {
-            Fitness::Check
-        } else {
-            Fitness::Look
-        };
+        let fitness = slot.fitness(now, &self.limits);
         let conn = slot.take(now);
         slot.hold(&ask.holder);
         self.counts.in_use += 1;
@@ -416,7 +429,7 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Takes back a connection. Returns false if it is closed.
+    /// Takes back a connection that was in use or was checked. Returns false if it is closed.
     #[inline]
     pub(super) fn checkin(
         &mut self,
@@ -426,8 +439,12 @@ impl<C, W> Stack<C, W> {
         fx: &mut Effects<C, W>,
     ) -> bool {
         self.count(ticket.version).in_use -= 1;
-        self.last_used = now;
-        let too_old = self.slots[ticket.slot].is_expired(now);
+        let slot = &mut self.slots[ticket.slot];
+        if matches!(slot.state, State::InUse) {
+            slot.since = now;
+            self.last_used = now;
+        }
+        let too_old = slot.is_expired(now);
         let why = self.unfit(ticket.version).or_else(|| too_old.then_some(Discard::TooOld));
         match why {
             None => self.offer(now, ticket, conn, fx),
@@ -454,12 +471,13 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Forgets a connection that was in use. The caller has it.
+    /// Forgets a connection that was in use or was checked. The caller has it.
     pub(super) fn discard(&mut self, now: Instant, ticket: Ticket, fx: &mut Effects<C, W>) {
         self.count(ticket.version).in_use -= 1;
-        self.last_used = now;
         self.totals.discarded += 1;
-        self.slots.remove(ticket.slot);
+        if matches!(self.slots.remove(ticket.slot).state, State::InUse) {
+            self.last_used = now;
+        }
         mutant!(self.serve(now, fx), DeathServesNobody => {});
         self.look_for_quiet(fx);
         self.look_for_disuse(now, fx);
@@ -468,21 +486,28 @@ impl<C, W> Stack<C, W> {
     /// Gives an uncounted connection of the current version to the first waiter, or keeps it idle.
     fn offer(&mut self, now: Instant, ticket: Ticket, conn: C, fx: &mut Effects<C, W>) {
         let slot = &mut self.slots[ticket.slot];
-        slot.since = now;
+        let was_idle = matches!(slot.state, State::Checked);
         if let Some(waiter) = mutant!(self.waiters.pop_first(), ReturnServesNobody => None) {
             let returned = matches!(slot.state, State::InUse);
+            let fitness = if was_idle { slot.fitness(now, &self.limits) } else { Fitness::Fit };
             slot.state = State::InUse;
             slot.hold(&waiter.ask.holder);
             self.counts.in_use += 1;
             self.totals.handed_out += 1;
             self.totals.waited += u64::from(returned);
-            fx.grants.push((waiter, Grant::Conn(conn, ticket, Fitness::Fit)));
+            fx.grants.push((waiter, Grant::Conn(conn, ticket, fitness)));
             // The host may have lost the timer of those that still wait.
             return self.rearm(now, fx);
         }
         slot.state = State::Idle(conn);
         let until = slot.idle_until().into_iter().chain(slot.expires).min();
-        self.idle.push_back(ticket);
+        if was_idle {
+            let since = slot.since;
+            let is_colder = |idle: &Ticket| self.slots[idle.slot].since <= since;
+            self.idle.insert(self.idle.partition_point(is_colder), ticket);
+        } else {
+            self.idle.push_back(ticket);
+        }
         // Connections that were idle before end earlier, but for their random part and their age.
         self.rearm_for(now, until, fx);
     }

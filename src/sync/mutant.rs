@@ -142,6 +142,7 @@ mod making {
         PauseHandsOver,
         QuietUntold,
         OldVersionKept,
+        CheckOnce,
         CloseForgets,
     }
 

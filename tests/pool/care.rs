@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::pool::{Discard, Observer, Pooled, Target, Version};
@@ -49,7 +50,7 @@ fn the_coldest_go_first_and_the_minimum_stays() {
     drop(two);
     eventually(LONG, || fake.closed().len() == 3);
     assert_eq!(fake.closed(), cold, "the coldest first");
-    std::thread::sleep(SHORT * 2);
+    thread::sleep(SHORT * 2);
     assert_eq!(pool.get(&A).unwrap().number, hot, "one stays");
 }
 
@@ -60,7 +61,7 @@ fn the_old_ones_are_closed_idle_or_as_they_come_back() {
     drop(pool.get(&A).unwrap());
     eventually(LONG, || fake.opened() == 1);
     assert_eq!(held.number, 1);
-    std::thread::sleep(SHORT);
+    thread::sleep(SHORT);
     drop(held);
     assert_eq!(fake.opened(), 0);
 }
@@ -71,6 +72,49 @@ fn an_idle_one_is_closed_at_its_age() {
     let (pool, fake) = pool(limits(2).max_age(SHORT).unused_after(60 * LONG));
     drop(pool.get(&A).unwrap());
     eventually(LONG, || fake.opened() == 0);
+}
+
+#[test]
+fn broken_ones_are_removed_on_demand_and_the_others_stay_in_order() {
+    let (pool, fake) = pool(limits(3));
+    let held = [(); 3].map(|()| pool.get(&A).unwrap());
+    drop(held);
+    fake.broken_one.store(2, SeqCst);
+    assert!(pool.remove_broken(&A));
+    assert_eq!((fake.closed(), status(&pool, A).idle), (vec![2], 2));
+    let held = [(); 2].map(|()| pool.get(&A).unwrap());
+    assert_eq!(held.each_ref().map(|conn| conn.number), [3, 1]);
+    drop(held);
+
+    pool.set_limits(limits(3).min_idle(2)).unwrap();
+    fake.order_panic(&["has_broken"]);
+    fake.broken_one.store(3, SeqCst);
+    pool.backend(&A).unwrap().remove_broken();
+    assert_eq!(fake.closed(), [2, 1, 3]);
+    eventually(LONG, || status(&pool, A).idle == 2);
+    assert!(!pool.remove_broken(&"other"));
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
+fn a_caller_that_comes_during_a_check_gets_the_connection_checked_by_the_host() {
+    let (pool, fake) = pool(limits(1).check_after(Duration::ZERO));
+    drop(pool.get(&A).unwrap());
+    let (answer, answers) = mpsc::channel();
+    let backend = pool.backend(&A).unwrap();
+    *fake.in_has_broken.lock().unwrap() = Some(Box::new(move || {
+        backend.get_then(Instant::now() + LONG, move |got| {
+            answer.send((got.map(|conn| conn.number), thread::current().id())).unwrap();
+        });
+        // Does not nest: the check that runs begins again.
+        backend.remove_broken();
+    }));
+    assert!(pool.remove_broken(&A));
+    let (got, by) = answers.recv_timeout(LONG).unwrap();
+    assert_eq!(got.unwrap(), 1);
+    assert_ne!(by, thread::current().id());
+    assert_eq!(fake.checks.load(SeqCst), 1);
+    assert_at_rest(&pool, &fake, A);
 }
 
 #[test]
@@ -135,7 +179,7 @@ fn a_backend_with_a_handle_a_borrower_or_a_version_stays() {
     pool.fail_over(&"version", Version::default()).unwrap();
     drop(pool.get(&"nothing").unwrap());
     eventually(LONG, || pool.status_of(&"nothing").is_none());
-    std::thread::sleep(SHORT * 3);
+    thread::sleep(SHORT * 3);
     assert_eq!(pool.status().len(), 3);
     drop((handle, conn));
     eventually(LONG, || pool.status().len() == 1);

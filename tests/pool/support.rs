@@ -37,6 +37,10 @@ pub(crate) struct Fake {
     /// Errors of connects are permanent.
     pub(crate) permanent: AtomicBool,
     pub(crate) broken: AtomicBool,
+    /// Number of a connection that is broken.
+    pub(crate) broken_one: AtomicUsize,
+    /// The next check of a connection runs this.
+    pub(crate) in_has_broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     pub(crate) invalid: AtomicBool,
     pub(crate) reset_fails: AtomicBool,
     /// Functions whose next calls panic, by name.
@@ -139,9 +143,12 @@ impl Manage for Backends {
         Ok(())
     }
 
-    fn has_broken(&self, _: &Target<'_, Key>, _: &mut Conn) -> bool {
+    fn has_broken(&self, _: &Target<'_, Key>, conn: &mut Conn) -> bool {
         self.0.panic_if_ordered("has_broken");
+        let code = self.0.in_has_broken.lock().unwrap().take();
+        code.into_iter().for_each(|code| code());
         self.0.broken.load(Ordering::SeqCst)
+            || self.0.broken_one.load(Ordering::SeqCst) == conn.number
     }
 }
 

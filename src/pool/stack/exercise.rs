@@ -4,7 +4,7 @@
 //! Operations come as bytes, from a fuzzer or at random. After each operation the test compares the
 //! states of both, and checks the rules that [`Stack`] states.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ pub(crate) fn exercise(bytes: &[u8]) {
 }
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+const CHECK_AFTER: Duration = Duration::from_secs(5);
 
 struct World {
     stack: Stack<u32, u32>,
@@ -42,6 +43,10 @@ struct World {
     /// Connections, the hottest last; and in use.
     idle: Vec<u32>,
     used: Vec<(u32, Ticket)>,
+    /// Idle connection that is being checked.
+    checked: Option<(u32, Ticket)>,
+    /// Start of the idle time of each connection.
+    since: BTreeMap<u32, Instant>,
     /// Connects, each with its maker: a waiter, a new caller, or the host.
     connecting: Vec<(Ticket, By)>,
     /// Waiters in order.
@@ -77,7 +82,7 @@ impl World {
             .wait_timeout(WAIT_TIMEOUT)
             .idle_timeout(Duration::from_secs(20))
             .max_age(Duration::from_secs(60))
-            .check_after(Duration::from_secs(5))
+            .check_after(CHECK_AFTER)
             .unused_after(Duration::from_secs(90))
             .backoff(Duration::from_secs(1), Duration::from_secs(4));
         let now = Instant::now();
@@ -91,6 +96,8 @@ impl World {
             timers: BTreeSet::new(),
             idle: Vec::new(),
             used: Vec::new(),
+            checked: None,
+            since: BTreeMap::new(),
             connecting: Vec::new(),
             waiting: Vec::new(),
             closed: BTreeSet::new(),
@@ -114,6 +121,7 @@ impl World {
             12 => self.set_state(n, &mut fx),
             13 if n.is_multiple_of(4) => self.fail_over(n, &mut fx),
             14 => self.resize(n, &mut fx),
+            15 if !n.is_multiple_of(4) => self.check(n, &mut fx),
             _ => self.lose_timers(&mut fx),
         }
         self.take(fx);
@@ -191,6 +199,7 @@ impl World {
         }
         let (conn, ticket) = self.used.remove(n % self.used.len());
         self.idle.push(conn);
+        self.since.insert(conn, self.now);
         self.stack.checkin(self.now, ticket, conn, fx);
         if ticket.version != self.version || self.state != BackendState::Open {
             assert!(fx.close.iter().any(|(closed, ..)| *closed == conn), "not used again");
@@ -204,6 +213,32 @@ impl World {
         let (conn, ticket) = self.used.remove(n % self.used.len());
         self.stack.discard(self.now, ticket, fx);
         self.closed.insert(conn);
+    }
+
+    /// Ends the check of an idle connection, or begins the next one. At times another thread wants a
+    /// check meanwhile.
+    fn check(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        if n.is_multiple_of(3) {
+            self.stack.begin_check();
+        }
+        let Some((conn, ticket)) = self.checked.take() else {
+            self.checked = self.stack.take_unchecked();
+            if let Some((conn, _)) = self.checked {
+                let at = self.idle.iter().position(|idle| *idle == conn).expect("it was idle");
+                self.idle.remove(at);
+            }
+            return;
+        };
+        if n.is_multiple_of(5) {
+            self.stack.discard(self.now, ticket, fx);
+            self.closed.insert(conn);
+            return;
+        }
+        self.stack.checkin(self.now, ticket, conn, fx);
+        let colder = |idle: &&u32| self.since[*idle] <= self.since[&conn];
+        let is_closed = fx.close.iter().any(|(closed, ..)| *closed == conn);
+        let colder = self.idle.iter().take_while(|idle| is_closed || colder(idle)).count();
+        self.idle.insert(colder, conn);
     }
 
     fn end_connect(&mut self, n: usize, fails: bool, fx: &mut Effects<u32, u32>) {
@@ -238,6 +273,7 @@ impl World {
         self.conns += 1;
         let conn = self.conns;
         self.idle.push(conn);
+        self.since.insert(conn, self.now);
         let kept = self.stack.connected(self.now, ticket, conn, fx);
         if kept.is_some() {
             assert_eq!((kept, by), (Some(conn), By::Caller));
@@ -318,8 +354,14 @@ impl World {
             assert!(self.answered.insert(caller), "answered once");
             match grant {
                 Grant::Conn(conn, ticket, fitness) => {
+                    // A connection that was checked has been idle.
+                    let right = match self.now - self.since[&conn] {
+                        Duration::ZERO if fitness == Fitness::Fit => Fitness::Fit,
+                        idle if idle >= CHECK_AFTER => Fitness::Check,
+                        _ => Fitness::Look,
+                    };
                     let state = (at, ticket.version, self.state, fitness);
-                    let right = (0, self.version, BackendState::Open, Fitness::Fit);
+                    let right = (0, self.version, BackendState::Open, right);
                     assert_eq!(state, right, "in order");
                     let at = self.idle.iter().position(|idle| *idle == conn).expect("came back");
                     self.idle.remove(at);
@@ -346,7 +388,7 @@ impl World {
     /// Numbers of connections in use and of connects, of this version.
     fn mine(&self) -> (usize, usize) {
         let mine = |ticket: &Ticket| ticket.version == self.version;
-        let used = self.used.iter().filter(|(_, ticket)| mine(ticket)).count();
+        let used = self.used.iter().chain(&self.checked).filter(|(_, ticket)| mine(ticket)).count();
         (used, self.connecting.iter().filter(|(ticket, _)| mine(ticket)).count())
     }
 
@@ -371,9 +413,10 @@ impl World {
         assert_eq!(status.waiting, self.waiting.len());
         let left = status.leaving.iter().map(|left| left.in_use + left.connecting);
         assert!(left.clone().all(|left| left > 0));
-        let others = self.used.len() + self.connecting.len() - used - connecting;
+        let taken = self.used.len() + usize::from(self.checked.is_some());
+        let others = taken + self.connecting.len() - used - connecting;
         assert_eq!(left.sum::<usize>(), others);
-        let all = self.idle.len() + self.used.len() + self.closed.len();
+        let all = self.idle.len() + taken + self.closed.len();
         assert_eq!(all, self.conns as usize, "every connection is somewhere");
         assert_eq!(self.stack.held().count(), self.used.len());
         let expiry = self.stack.waiters.next_expiry();
@@ -384,7 +427,7 @@ impl World {
         let may_vanish = self.state == BackendState::Open && self.version == Version::default();
         let forgotten = may_vanish && !is_used && self.timers.is_empty();
         assert!(!forgotten, "a timer for the end of an unused backend");
-        assert_eq!(self.stack.is_quiet(), self.used.is_empty());
+        assert_eq!(self.stack.is_quiet(), taken == 0);
         if self.state != BackendState::Open {
             assert!(self.idle.is_empty());
         } else {
@@ -393,6 +436,7 @@ impl World {
             assert!(self.waiting.is_empty() || !self.is_in_vain(), "nobody waits in vain");
             let by_host = self.host_connects();
             let spare = self.idle.len() + by_host.saturating_sub(self.waiting.len());
+            let spare = spare + usize::from(self.checked.is_some());
             let wanted = by_host < self.waiting.len() || spare < self.limits.min_idle;
             let could = wanted && self.stack.may_connect(self.now);
             assert!(!could, "nobody waits who could connect");
@@ -403,6 +447,9 @@ impl World {
     fn end(mut self) {
         while !self.used.is_empty() {
             self.step(3, 0);
+        }
+        if self.checked.is_some() {
+            self.step(15, 1);
         }
         let mut fx = Effects::default();
         self.state = BackendState::Disabled;

@@ -56,6 +56,27 @@ impl<C, W> Stack<C, W> {
         }
     }
 
+    /// Begins to check all idle connections. Returns false if a thread checks them. That thread begins
+    /// again, because a connection may have broken after its check.
+    pub(in crate::pool) fn begin_check(&mut self) -> bool {
+        let checks = self.unchecked.is_some();
+        self.unchecked =
+            mutant!(Some(usize::MAX), CheckOnce => self.unchecked.or(Some(usize::MAX)));
+        !checks
+    }
+
+    /// Takes the hottest idle connection that was not checked. `None`: the check ends.
+    pub(in crate::pool) fn take_unchecked(&mut self) -> Option<(C, Ticket)> {
+        // Idle connections beyond this place were checked, or returned after the check began.
+        self.unchecked = self.unchecked?.min(self.idle.len()).checked_sub(1);
+        let ticket = self.idle.remove(self.unchecked?)?;
+        let slot = &mut self.slots[ticket.slot];
+        let conn = slot.take(slot.since);
+        slot.state = State::Checked;
+        self.counts.in_use += 1;
+        Some((conn, ticket))
+    }
+
     /// Returns true if no caller has used the backend for long, and it has no settings that would be
     /// lost with it.
     pub(in crate::pool) fn is_unused(&self, now: Instant) -> bool {
@@ -274,7 +295,7 @@ impl<C, W> Stack<C, W> {
                 let left = leaving.entry(version).or_insert(none);
                 match slot.state {
                     State::Connecting { .. } => left.connecting += 1,
-                    State::Idle(_) | State::InUse => left.in_use += 1,
+                    State::Idle(_) | State::Checked | State::InUse => left.in_use += 1,
                 }
             }
         }

@@ -288,6 +288,29 @@ fn a_backend_is_unused_from_the_end_of_its_last_use() {
     }
 }
 
+#[test]
+fn a_check_prolongs_neither_the_idle_time_nor_the_use_of_the_backend() {
+    let second = Duration::from_secs(1);
+    let (mut bench, ticket) = in_use(second * 300);
+    bench.stack.checkin(bench.now, ticket, 7, &mut bench.fx);
+    for (conn, broken) in [(7, false), (8, true)] {
+        bench.pass(second * 100);
+        assert!(bench.stack.begin_check());
+        let (_, ticket) = bench.stack.take_unchecked().expect("it is idle");
+        assert_eq!(bench.stack.held().count(), 0, "no caller uses it");
+        if broken {
+            bench.stack.discard(bench.now, ticket, &mut bench.fx);
+        } else {
+            bench.stack.checkin(bench.now, ticket, conn, &mut bench.fx);
+            let idle = bench.now - bench.stack.slots[ticket.slot].since;
+            assert_eq!(idle, second * 100);
+        }
+        assert!(bench.stack.take_unchecked().is_none());
+    }
+    bench.pass(second * 100);
+    assert!(bench.fx.unused);
+}
+
 /// Callbacks that expire one after the other, beside the far timer for an unused backend.
 #[test]
 fn timers_do_not_pile_up_behind_earlier_ones() {
