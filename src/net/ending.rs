@@ -28,7 +28,7 @@ impl Round<'_> {
             self.arm_idle(recv, now);
         }
         let reason = self.conn.end_layers().err().map(|Close(reason)| reason);
-        // A stream that breaks off in a layer is an error, as one that cannot be decoded.
+        // A stream that breaks off in a layer is an error, like bytes that a layer cannot decode.
         let is_broken = reason.is_some() && self.conn.origin == Origin::Accepted;
         if recv.stage == Stage::Handshaking || is_broken {
             self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
