@@ -557,9 +557,14 @@ fn one_table_is_dropped_or_none() {
         ("drop table if exists missing, sbtest1", 1235),
         ("drop table if exists missing now", 1064),
         ("drop view if exists v, w", 1235),
+        ("drop table if exists missing cascade now", 1064),
     ] {
         assert_eq!(failure(&mut client, sql).code, code, "{sql}");
     }
+    let missing = request::update("drop table if exists missing cascade");
+    assert_eq!(client.run(2, missing).good().warnings[0].code, 1051);
+    change(&mut client, "drop table sbtest1 restrict");
+    assert_eq!(failure(&mut client, "select * from sbtest1").code, 1146);
 }
 
 #[test]

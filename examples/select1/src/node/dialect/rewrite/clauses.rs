@@ -103,6 +103,11 @@ impl Rewrite<'_, '_> {
         if cursor.symbol(",") {
             return Err(unsupported("drop of several tables"));
         }
+        let at = cursor.at;
+        // They mean nothing in MySQL either.
+        if cursor.one_of(&["restrict", "cascade"]).is_some() {
+            self.remove(at, at + 1);
+        }
         if !cursor.is_at_end() {
             return Err(self.reader.error_at(cursor.at));
         }
