@@ -15,8 +15,8 @@ use std::sync::Arc;
 use epoll_group::codec::proto::resultset::OriginalType;
 use epoll_group::codec::row::Column;
 
-pub use declared::{column_of_range, range};
-pub use domain::{Domain, TOO_LONG, TRUNCATED, from_hex, names};
+pub use declared::{OUT_OF_RANGE, range};
+pub use domain::{Domain, TOO_LONG, TRUNCATED, from_hex, names, written};
 pub use table::{Tables, rowid_name, table_columns};
 
 /// utf8mb4_general_ci: the collation of all texts here.

@@ -4,7 +4,7 @@ use epoll_group::session::SessionError;
 use rusqlite::ffi::{self, ErrorCode};
 use rusqlite::{Error, types};
 
-use crate::node::columns::{TOO_LONG, TRUNCATED, column_of_range};
+use crate::node::columns::{OUT_OF_RANGE, TOO_LONG, TRUNCATED};
 use crate::node::functions::{INTERRUPTED, WRONG_SLEEP};
 
 /// Longest part of a statement that an error repeats, in characters.
@@ -196,17 +196,10 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
             let text = "Cannot add, update or delete a row: a foreign key constraint fails";
             SessionError::new(1452, b"23000", text)
         }
-        ffi::SQLITE_CONSTRAINT_CHECK => match column_of_range(what) {
-            Some(column) => {
-                let column = column.trim_matches('"');
-                let text = format!("Out of range value for column '{column}'");
-                SessionError::new(1264, b"22003", text)
-            }
-            None => {
-                let text = format!("Check constraint '{what}' is violated.");
-                SessionError::new(3819, b"HY000", text)
-            }
-        },
+        ffi::SQLITE_CONSTRAINT_CHECK => {
+            let text = format!("Check constraint '{what}' is violated.");
+            SessionError::new(3819, b"HY000", text)
+        }
         _ => SessionError::new(1062, b"23000", message),
     }
 }
@@ -215,11 +208,13 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
 fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let behind = |start: &str| message.strip_prefix(start);
     let between = |start: &str, end: &str| behind(start)?.strip_suffix(end);
-    // The first two repeat values, which may have any words.
+    // The first three repeat values, which may have any words.
     let error = if message.starts_with(TRUNCATED) {
         SessionError::new(1265, b"01000", message)
     } else if message.starts_with(TOO_LONG) {
         SessionError::new(1406, b"22001", message)
+    } else if message.starts_with(OUT_OF_RANGE) {
+        SessionError::new(1264, b"22003", message)
     } else if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
         no_table(schema, name.strip_prefix("main.").unwrap_or(name))
     } else if let Some(name) = behind("no such column: ") {

@@ -11,7 +11,7 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Type, Value, ValueRef};
 use rusqlite::{Connection, Error, Result, ffi};
 
-use crate::node::columns::triggers;
+use crate::node::columns::{OUT_OF_RANGE, triggers, written};
 use crate::node::dialect::like;
 use crate::node::interrupt::Interrupt;
 use crate::node::pool::LONGEST_VALUE;
@@ -71,6 +71,10 @@ pub fn install(db: &Connection) -> Result<Caller> {
     of_time(db)?;
     of_texts(db, &caller)?;
     triggers::install(db)?;
+    db.create_scalar_function("out_of_range", 1, PURE, |context| {
+        let text = format!("{OUT_OF_RANGE}{}", written(context.get_raw(0)));
+        Err::<bool, _>(Error::UserFunctionError(text.into()))
+    })?;
     let sleeper = caller.clone();
     db.create_scalar_function("sleep", 1, FunctionFlags::SQLITE_UTF8, move |context| {
         let seconds = match context.get_raw(0) {

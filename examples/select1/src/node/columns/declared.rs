@@ -76,18 +76,13 @@ pub fn range(column: &str, declaration: &str) -> Option<String> {
         Type::Unsigned(_) | Type::Year => format!(" and {name} >= 0"),
         _ => return None,
     };
-    Some(format!(" check ({RANGE}{name}{INTEGERS}{sign})"))
+    let holds = format!("{name} is null or typeof({name}) = 'integer'{sign}");
+    // The function fails. IGNORE would pass over a check that does not hold.
+    Some(format!(" check ({holds} or out_of_range({name}))"))
 }
 
-/// Returns the column, in quotes, if this check is that of [`range`].
-pub fn column_of_range(check: &str) -> Option<&str> {
-    Some(check.strip_prefix(RANGE)?.split_once(INTEGERS)?.0)
-}
-
-/// Text before the column in the constraint.
-const RANGE: &str = "typeof(";
-/// Text behind the column.
-const INTEGERS: &str = ") in ('integer', 'null')";
+/// First words of the error of `out_of_range`.
+pub const OUT_OF_RANGE: &str = "Out of range value for a column of integers: ";
 
 fn fraction(digits: Option<u32>) -> u8 {
     digits.map_or(0, |digits| digits.min(6) as u8)

@@ -131,14 +131,7 @@ impl Domain {
         };
         stored.ok_or_else(|| {
             let problem = if matches!(self, Self::Bit(_)) { TOO_LONG } else { TRUNCATED };
-            let value = match value {
-                ValueRef::Null => "NULL".to_owned(),
-                ValueRef::Integer(number) => number.to_string(),
-                ValueRef::Real(number) => number.to_string(),
-                ValueRef::Text(bytes) => format!("'{}'", String::from_utf8_lossy(bytes)),
-                ValueRef::Blob(bytes) => format!("'{}'", bytes.escape_ascii()),
-            };
-            format!("{problem}'{}': {}", shown(column), self.excludes(&value))
+            format!("{problem}'{}': {}", shown(column), self.excludes(&written(value)))
         })
     }
 
@@ -229,6 +222,17 @@ fn distinct(
         }
         None => Ok(members),
     }
+}
+
+/// A value as an error repeats it.
+pub fn written(value: ValueRef<'_>) -> String {
+    shown(&match value {
+        ValueRef::Null => "NULL".to_owned(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(bytes) => format!("'{}'", String::from_utf8_lossy(bytes)),
+        ValueRef::Blob(bytes) => format!("'{}'", bytes.escape_ascii()),
+    })
 }
 
 /// The beginning of a text for an error. Control characters are escaped: with a NUL in it SQLite's errors
