@@ -7,7 +7,8 @@
 //!
 //! BIT, ENUM and SET take and return values as MySQL's strict mode does. Members are compared and sorted as
 //! text, so `e = 1` finds none. CHECK and upserts see values as written. INSERT IGNORE refuses wrong ones.
-//! A column of integers refuses a fraction, which MySQL would round.
+//! A column of integers refuses a fraction, which MySQL would round. A column that
+//! `create table … as select` makes has no such check.
 //!
 //! [`Node`] is a server with it in this process.
 
