@@ -722,3 +722,37 @@ fn expressions_of_queries_and_views_have_a_limit_together() {
     let within = format!("select a{} as a from v1", sum(900));
     assert_eq!(rows(&mut client, &within), "1351;");
 }
+
+#[test]
+fn joined_queries_are_as_deep_as_the_deepest() {
+    let server = Server::start();
+    let mut client = server.client();
+    let joined = |query: &str, count: usize| vec![query; count].join(" union all ");
+    let flat = joined("select 1, 2", 400);
+    assert_eq!(rows(&mut client, &format!("select count(*) from ({flat})")), "400;");
+    assert_eq!(change(&mut client, &format!("insert into sbtest1 (k, c) {flat}")), 400);
+    let sum = |length: usize| format!("select id{} as id", "+1".repeat(length));
+    let reports = joined(&format!("{} from sbtest1", sum(400)), 64);
+    assert_eq!(rows(&mut client, &format!("select count(*) from ({reports})")), "32000;");
+    let first = joined("select id from a", 3);
+    let common = format!("with a as ({} from sbtest1)", sum(400));
+    assert_eq!(rows(&mut client, &format!("{common} select count(*) from ({first})")), "1500;");
+    for first in ["select 1", "values (1)"] {
+        let deep = format!("{first} union {} from a", sum(400));
+        assert_eq!(failure(&mut client, &format!("{common} {deep}")).code, 1235, "{first}");
+    }
+    let nested =
+        format!("{} from ({})", sum(400), joined(&format!("{} from sbtest1", sum(400)), 2));
+    assert_eq!(failure(&mut client, &nested).code, 1235);
+    // 2250 operators overflow the stack.
+    let nested = |mut text: String, count: usize| {
+        for _ in 0..count {
+            text = format!("select a from ({text}){}", " except select 1 as a".repeat(450));
+        }
+        text
+    };
+    change(&mut client, &format!("create view v as {}", nested("select 2 as a".to_owned(), 1)));
+    let view = "select a from v".to_owned();
+    assert_eq!(rows(&mut client, &nested(view.clone(), 1)), "2;");
+    assert_eq!(failure(&mut client, &nested(view, 4)).code, 1235);
+}

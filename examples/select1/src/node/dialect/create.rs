@@ -140,16 +140,23 @@ fn close_of(tokens: &[scan::Token<'_>], open: usize) -> Option<usize> {
 
 /// Returns an upper bound of the levels of the tree of these tokens. Each token adds one level at most. A
 /// comma begins a new branch. The levels of queries add up, because SQLite puts the expressions of one into
-/// those of another.
+/// those of another. Those of the queries that UNION and its like join do not. Such an operator takes up to
+/// twice the stack of a level.
 pub(super) fn levels(tokens: impl Iterator<Item = impl AsRef<str>>) -> usize {
     #[derive(Default)]
     struct Group {
+        /// Levels before the first query, such as those of common tables. Each joined query may name them.
+        before: Option<usize>,
+        operators: usize,
+        /// Most levels of a query before the last operator.
+        deepest: usize,
         queries: usize,
         since_comma: usize,
         most: usize,
     }
-    let levels_of =
+    let levels_of_query =
         |group: &Group| group.queries + group.since_comma.max(group.most).min(MOST_IN_EXPRESSION);
+    let levels_of = |group: &Group| 2 * group.operators + group.deepest.max(levels_of_query(group));
     let close = |outer: &mut Vec<Group>, group: &mut Group| {
         let inner = std::mem::replace(group, outer.pop().unwrap_or_default());
         let sum = if inner.queries > 0 { &mut group.queries } else { &mut group.since_comma };
@@ -166,7 +173,20 @@ pub(super) fn levels(tokens: impl Iterator<Item = impl AsRef<str>>) -> usize {
                 group.since_comma = 0;
             }
             word if word.eq_ignore_ascii_case("select") => {
-                group = Group { queries: levels_of(&group) + 1, ..Group::default() };
+                let levels = levels_of_query(&group);
+                group.before.get_or_insert(levels);
+                group = Group { queries: levels + 1, since_comma: 0, most: 0, ..group };
+            }
+            word if OPERATORS.iter().any(|operator| word.eq_ignore_ascii_case(operator)) => {
+                let levels = levels_of_query(&group);
+                let before = *group.before.get_or_insert(levels);
+                group = Group {
+                    before: Some(before),
+                    operators: group.operators + 1,
+                    deepest: group.deepest.max(levels),
+                    queries: before,
+                    ..Group::default()
+                };
             }
             // Two operators, which sqlparser takes for one.
             "~~" => group.since_comma += 2,
@@ -178,6 +198,9 @@ pub(super) fn levels(tokens: impl Iterator<Item = impl AsRef<str>>) -> usize {
     }
     levels_of(&group)
 }
+
+/// Operators that join queries.
+const OPERATORS: [&str; 3] = ["union", "intersect", "except"];
 
 /// Checks the names and definitions of all views. SQLite writes a view into the query that names it, and
 /// recurses once per level then, whatever its limits are.
