@@ -708,18 +708,19 @@ fn expressions_of_queries_and_views_have_a_limit_together() {
     assert_eq!(failure(&mut client, &nested(5, 900)).code, 1235);
     // The views that a view names may come later.
     let view = |number: usize| {
-        let (name, next) = (format!("V{number}"), format!("v{}", number + 1));
-        format!("create view {name} as select a{} as a from `{next}`", sum(90))
+        // Without quotes, sqlparser would not read the end of the name.
+        let (name, next) = (format!("V{number}$😀"), format!("v{}$😀", number + 1));
+        format!("create view {name} as select a{} as a from {next}", sum(90))
     };
     for number in (1..6).rev() {
         change(&mut client, &view(number));
     }
-    let error = failure(&mut client, "create view v6 as select a from v7, v1");
+    let error = failure(&mut client, "create view v6$😀 as select a from v1$😀, v7");
     assert_eq!(error.code, 1235, "it names itself");
-    let last = format!("create view v6 as select k{} as a from sbtest1 where id = 1", sum(49));
+    let last = format!("create view v6$😀 as select k{} as a from sbtest1 where id = 1", sum(49));
     assert_eq!(failure(&mut client, &last).code, 1235);
-    change(&mut client, "create view v6 as select 1 as a");
-    let within = format!("select a{} as a from v1", sum(900));
+    change(&mut client, "create view v6$😀 as select 1 as a");
+    let within = format!("select a{} as a from v1$😀", sum(900));
     assert_eq!(rows(&mut client, &within), "1351;");
 }
 
@@ -755,4 +756,27 @@ fn joined_queries_are_as_deep_as_the_deepest() {
     let view = "select a from v".to_owned();
     assert_eq!(rows(&mut client, &nested(view.clone(), 1)), "2;");
     assert_eq!(failure(&mut client, &nested(view, 4)).code, 1235);
+}
+
+#[test]
+fn only_names_of_tables_make_a_view_deeper() {
+    let server = Server::start();
+    let mut client = server.client();
+    let customers = "create view customers as select k, (select count(*) from sbtest1) as orders, \
+                     'orders' as kind from sbtest1 where 'orders' in ('orders', 'x')";
+    let orders = "create view orders as select customers.k, kind as customers from customers";
+    for [first, second] in [[customers, orders], [orders, customers]] {
+        change(&mut client, first);
+        change(&mut client, second);
+        assert_eq!(rows(&mut client, "select count(*) from orders"), "100;");
+        change(&mut client, "drop view customers");
+        change(&mut client, "drop view orders");
+    }
+    change(&mut client, "create view n as select 1 as a from m");
+    for table in ["n", "'n'", "main.n", "n 'x'", "n'x'", "(sbtest1, (n))", "sbtest1 value, n"] {
+        let view = format!("create view m as select 1 as a from {table}");
+        assert_eq!(failure(&mut client, &view).code, 1235, "{table}");
+    }
+    let view = "create view m as select 1 in n as a, 2";
+    assert_eq!(failure(&mut client, view).code, 1235);
 }

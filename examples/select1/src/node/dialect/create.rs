@@ -10,8 +10,9 @@ use sqlparser::ast::{
     IndexColumn, ObjectName, OrderBySort, Statement, TableConstraint, UnaryOperator, Value,
 };
 use sqlparser::dialect::{MySqlDialect, SQLiteDialect};
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::cursor::Cursor;
 use super::{Effect, Expected, Kind, Query, Reader, rewrite, scan};
@@ -214,11 +215,8 @@ pub fn check_views(views: &[(String, String)]) -> Result<(), SessionError> {
     for (at, (_, sql)) in views.iter().enumerate() {
         let tokens = Tokenizer::new(&SQLiteDialect {}, sql).tokenize_with_location();
         let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
-        let named = tokens.iter().filter_map(|token| match &token.token {
-            Token::Word(Word { value: name, .. }) | Token::SingleQuotedString(name) => {
-                places.get(&name.to_ascii_lowercase()).copied().filter(|&named| named != at)
-            }
-            _ => None,
+        let named = tables(&tokens).into_iter().filter_map(|name| {
+            places.get(&name.to_ascii_lowercase()).copied().filter(|&named| named != at)
         });
         read.push((levels(texts(&tokens)), named.collect::<Vec<_>>()));
     }
@@ -237,9 +235,51 @@ pub fn check_views(views: &[(String, String)]) -> Result<(), SessionError> {
     }
 }
 
+/// Returns the names of the tables that a query for SQLite reads. One may be a string, or stand behind IN.
+fn tables(tokens: &[TokenWithSpan]) -> Vec<&str> {
+    let mut names = Vec::new();
+    // True if a comma separates tables. The stack is that of the outer parentheses.
+    let (mut lists_tables, mut outer) = (false, Vec::new());
+    // True if this token, or the one before, may be the name of a table.
+    let (mut is_table, mut was_table) = (false, false);
+    let mut tokens = without_spaces(tokens).peekable();
+    while let Some(token) = tokens.next() {
+        let mut is_next = false;
+        match token {
+            Token::LParen => {
+                outer.push(lists_tables);
+                (lists_tables, is_next) = (is_table, is_table);
+            }
+            Token::RParen => lists_tables = outer.pop().unwrap_or_default(),
+            Token::Comma => is_next = lists_tables,
+            // Behind the name of the schema.
+            Token::Period => is_next = was_table,
+            Token::Word(word) => match word.keyword {
+                Keyword::FROM | Keyword::JOIN => (lists_tables, is_next) = (true, true),
+                Keyword::IN => is_next = tokens.peek() != Some(&&Token::LParen),
+                Keyword::SELECT | Keyword::GROUP | Keyword::ORDER | Keyword::LIMIT => {
+                    lists_tables = false;
+                }
+                _ if is_table => names.push(&word.value[..]),
+                _ => {}
+            },
+            Token::SingleQuotedString(name) if is_table => names.push(name),
+            // The table `n` and its alias.
+            Token::NationalStringLiteral(_) if is_table => names.push("n"),
+            _ => {}
+        }
+        (was_table, is_table) = (is_table, is_next);
+    }
+    names
+}
+
 fn texts(tokens: &[TokenWithSpan]) -> impl Iterator<Item = String> {
+    without_spaces(tokens).map(Token::to_string)
+}
+
+fn without_spaces(tokens: &[TokenWithSpan]) -> impl Iterator<Item = &Token> {
     let tokens = tokens.iter().map(|token| &token.token);
-    tokens.filter(|token| !matches!(token, Token::Whitespace(_))).map(Token::to_string)
+    tokens.filter(|token| !matches!(token, Token::Whitespace(_)))
 }
 
 /// `drop index k on t`, where SQLite wants no table.

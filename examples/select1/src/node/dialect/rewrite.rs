@@ -275,7 +275,8 @@ impl Rewrite<'_, '_> {
             self.remove(at, at + 2);
             return Ok(at + 2);
         }
-        if token.kind == Kind::Word && token.text.starts_with('$') {
+        // A name of SQLite does not begin with `$`. sqlparser, which reads views, ends one at these.
+        if token.kind == Kind::Word && token.text.contains(|c| c == '$' || c > '\u{ffff}') {
             self.replace(token.start..token.end(), format!("`{}`", token.text));
         }
         if behind_dot || before_dot {
