@@ -780,3 +780,12 @@ fn only_names_of_tables_make_a_view_deeper() {
     let view = "create view m as select 1 in n as a, 2";
     assert_eq!(failure(&mut client, view).code, 1235);
 }
+
+#[test]
+fn references_behind_a_column_are_ignored() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (a int references p (id) on delete cascade)");
+    change(&mut client, "alter table t add column b int references p (id)");
+    change(&mut client, "insert into t values (1, 2)");
+}

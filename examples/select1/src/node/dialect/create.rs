@@ -475,8 +475,9 @@ fn write_column(
             ColumnOption::PrimaryKey(_) => " primary key".to_owned(),
             ColumnOption::Unique(_) => " unique".to_owned(),
             ColumnOption::Check(check) => format!(" {check}"),
-            // They change nothing that can be seen here.
+            // They change nothing that can be seen here. MySQL ignores REFERENCES behind a column.
             ColumnOption::Comment(_)
+            | ColumnOption::ForeignKey(_)
             | ColumnOption::CharacterSet(_)
             | ColumnOption::Collation(_)
             | ColumnOption::Invisible => continue,
