@@ -96,11 +96,11 @@ struct Held {
 /// Results of the last statement, for functions such as `last_insert_id()`.
 #[derive(Debug, Default)]
 pub struct Remembered {
+    /// The last id that a node has reported. A node also reports an id that the client has given to a row, and
+    /// the proxy cannot tell it apart: it does not know which column of a table is numbered.
     pub insert_id: u64,
     pub affected: i64,
     pub warnings: Vec<Warning>,
-    /// Ids that the client gives to the rows which the present statement makes.
-    pub given_ids: Vec<i128>,
 }
 
 /// The session of a statement, and the steps before it.
@@ -378,8 +378,7 @@ impl Transaction {
 
 impl Remembered {
     pub fn note(&mut self, summary: &Summary) {
-        let given = std::mem::take(&mut self.given_ids);
-        if let Some(id) = summary.insert_id.filter(|id| !given.contains(&i128::from(*id))) {
+        if let Some(id) = summary.insert_id {
             self.insert_id = id;
         }
         self.affected = summary.affected.try_into().unwrap_or(i64::MAX);
@@ -391,7 +390,6 @@ impl Remembered {
         let text = String::from_utf8_lossy(error.message());
         let end = (0..=LONGEST_ERROR).rfind(|&at| text.is_char_boundary(at)).unwrap_or(0);
         let (code, msg) = (error.code(), text[..end].into());
-        self.given_ids.clear();
         self.affected = -1;
         self.warnings = vec![Warning { level: Some(Level::Error), code, msg }];
     }

@@ -53,7 +53,7 @@ impl Proxy {
         Err(unknown_database(name))
     }
 
-    fn sql(&self, front: &Front, sql: Sql<'_>) -> Result<(Work, client::Request), SessionError> {
+    fn sql(&self, sql: Sql<'_>) -> Result<(Work, client::Request), SessionError> {
         if let Some(schema) = sql.schema() {
             self.check_schema(schema)?;
         }
@@ -67,13 +67,7 @@ impl Proxy {
                 let nodes = node.map_or_else(|| self.all_nodes(), |node| vec![node]);
                 Work::Gather { nodes, merge: None }
             }
-            Statement::Rows(rows) => {
-                if let Some(ids) = rows.ids.as_ref().filter(|ids| ids.is_made()) {
-                    let given = ids.numbers(sql.args()).collect::<Result<_, _>>()?;
-                    front.state().told.given_ids = given;
-                }
-                self.of_rows(rows, sql)?
-            }
+            Statement::Rows(rows) => self.of_rows(rows, sql)?,
             Statement::Own(own) => Work::Own(own.clone()),
         };
         if let Work::Own(Own::Set { mode: Some(argument), .. }) = work {
@@ -263,7 +257,7 @@ impl Service for Proxy {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let understood = match request {
-            Request::Sql(sql) => self.sql(front, sql),
+            Request::Sql(sql) => self.sql(sql),
             Request::Plan(plan) => self.plan(&plan),
             Request::Savepoint(message) => savepoint(&message),
             _ => Err(unroutable("this request", "it does not know it")),

@@ -59,19 +59,6 @@ impl Ids {
         self.ids.len()
     }
 
-    /// True if they are those of rows that the statement makes.
-    pub const fn is_made(&self) -> bool {
-        self.all
-    }
-
-    /// The numbers among them.
-    pub fn numbers<S: Scalars + ?Sized>(
-        &self,
-        arguments: &S,
-    ) -> impl Iterator<Item = Result<i128, SessionError>> {
-        self.ids.iter().filter_map(|id| id.number(arguments).transpose())
-    }
-
     /// The nodes on which the rows are, of so many, each once and in order. None when there can be no
     /// such row: nothing is equal to NULL.
     pub fn nodes<S: Scalars + ?Sized>(
