@@ -7,6 +7,7 @@
 //!
 //! If one side does not read, the proxy pauses the other side's input. So a pair of connections keeps at
 //! most about `HIGH` bytes for each direction, however fast the peers write.
+//! A drain lets streams finish until its deadline, and then resets both sides.
 
 mod proxy;
 
@@ -17,8 +18,8 @@ use std::process::ExitCode;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use epoll_group::Handle;
 use epoll_group::stats::Counter;
+use epoll_group::{DrainReport, Handle, Runtime};
 use lab::signals::EndSignals;
 use socket2::SockRef;
 
@@ -83,9 +84,9 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
     SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
     drop(client);
     expect_a_reset(behind)?;
-    let (_client, behind) = begin_a_message(&at, &origin)?;
-    let report = proxy.drain(Duration::from_secs(5));
-    expect_a_reset(behind)?;
+    let (client, behind) = begin_a_message(&at, &origin)?;
+    let report = finish_in_a_drain(proxy, client, behind)?;
+    cut_by_a_drain(&origin)?;
     let stats = handle.stats();
     writeln!(out, "{:>12} bytes each way, of {CLIENTS} clients, unchanged", CLIENTS * BYTES)?;
     for counter in [Counter::ReadsPaused, Counter::ReadsResumed] {
@@ -94,7 +95,7 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
     writeln!(out, "{most:>12} bytes in backlogs at most")?;
     // In each direction: a full backlog, and what one run of `received` adds.
     let limit = 2 * CLIENTS * (HIGH + BUDGET);
-    writeln!(out, "{:>12} in the middle of a stream: of its client, of the drain", "2 resets")?;
+    writeln!(out, "{:>12} in the middle of a stream: of its client, of a drain", "2 resets")?;
     if report.cut > 0 || most > limit as u64 || stats.get(Counter::ReadsPaused) == 0 {
         return Err(format!("{report:?}, no pause, or {most} bytes exceed {limit}").into());
     }
@@ -108,20 +109,53 @@ fn echo(socket: io::Result<TcpStream>) -> io::Result<()> {
     socket.shutdown(Shutdown::Write)
 }
 
-/// Sends a part of a message through the proxy. Returns the client and its connection at the server behind.
+/// Sends parts of messages through the proxy, both ways. Returns the client and its connection at the server
+/// behind.
 fn begin_a_message(at: &str, origin: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
     let mut client = TcpStream::connect(at)?;
     client.write_all(b"half a mess")?;
     let (mut behind, _) = origin.accept()?;
     behind.read_exact(&mut [0; 11])?;
+    behind.write_all(b"half an ans")?;
+    client.read_exact(&mut [0; 11])?;
     Ok((client, behind))
 }
 
-/// The server behind must not take the part that it got for the whole.
-fn expect_a_reset(mut behind: TcpStream) -> Result<(), Box<dyn Error>> {
-    match behind.read(&mut [0]) {
+/// The client must get all that the server behind sends during a drain.
+fn finish_in_a_drain(
+    proxy: Runtime,
+    mut client: TcpStream,
+    mut behind: TcpStream,
+) -> Result<DrainReport, Box<dyn Error>> {
+    let handle = proxy.handle();
+    let drain = thread::spawn(|| proxy.drain(Duration::from_secs(30)));
+    while handle.spawn(|| ()).is_ok() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    behind.write_all(b"wer")?;
+    drop(behind);
+    let mut rest = String::new();
+    client.read_to_string(&mut rest)?;
+    drop(client);
+    let report = drain.join().map_err(|_| "a panic")?;
+    if rest == "wer" { Ok(report) } else { Err(format!("the client got {rest:?} only").into()) }
+}
+
+/// Neither side must take the part that it got for the whole.
+fn cut_by_a_drain(origin: &TcpListener) -> Result<(), Box<dyn Error>> {
+    let proxy = proxy::start()?;
+    let at = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = proxy::listen(&proxy, at, origin.local_addr()?)?;
+    let (client, behind) = begin_a_message(&listener.local_addr().to_string(), origin)?;
+    let _ = proxy.drain(Duration::from_millis(100));
+    expect_a_reset(behind)?;
+    expect_a_reset(client)
+}
+
+fn expect_a_reset(mut peer: TcpStream) -> Result<(), Box<dyn Error>> {
+    match peer.read(&mut [0]) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
-        other => Err(format!("the server behind got {other:?} instead of a reset").into()),
+        other => Err(format!("a peer got {other:?} instead of a reset").into()),
     }
 }
 

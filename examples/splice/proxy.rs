@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use epoll_group::net::{
-    Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Input, ListenError,
-    ListenOptions, Listener, Protocol,
+    Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Hold, Input,
+    ListenError, ListenOptions, Listener, Protocol,
 };
 use epoll_group::{Config, Handle, Runtime};
 
@@ -24,11 +24,15 @@ fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
     }
 }
 
-/// Ends one side after the other has ended. If that broke or drained before its stream had finished, a reset
+/// Ends one side after the other has ended. If that broke or was cut before its stream had finished, a reset
 /// says that bytes are missing.
-fn pass_end(to: &Connection, reason: &CloseReason, finished: bool) {
-    use CloseReason::{ByHandler, ByPeer};
+fn pass_end(from: &Connection, to: &Connection, reason: &CloseReason, finished: bool) {
+    use CloseReason::{ByHandler, ByPeer, Cut};
 
+    if matches!(reason, Cut) {
+        // To its peer, a cut by itself looks like the end of the stream.
+        let _ = rustix::net::connect_unspec(from);
+    }
     if finished || matches!(reason, ByPeer | ByHandler(_)) {
         to.close(reason.to_string());
     } else {
@@ -55,6 +59,8 @@ struct Client {
     server: Connection,
     /// Set at the end of the client's stream.
     finished: bool,
+    /// Keeps the connection open in a drain.
+    hold: Option<Hold>,
 }
 
 impl Protocol for Front {
@@ -65,7 +71,7 @@ impl Protocol for Front {
         let back = Back { client: conn.clone() };
         let server = self.handle.connect_with(self.to, options, back).map_err(Close::error)?;
         let _ = conn.set_extension(Behind::new(Some(server.clone())));
-        Ok(Client { server, finished: false })
+        Ok(Client { server, finished: false, hold: None })
     }
 
     fn received(
@@ -90,9 +96,15 @@ impl Protocol for Front {
         }
     }
 
+    /// Both streams may finish until the deadline of the drain.
+    fn draining(&self, conn: &Connection, client: &mut Client) {
+        conn.read_while_held();
+        client.hold = Some(conn.hold());
+    }
+
     fn closed(&self, conn: &Connection, client: Client, reason: &CloseReason) {
         drop(conn.extension().map(lock).and_then(|mut behind| behind.take()));
-        pass_end(&client.server, reason, client.finished);
+        pass_end(conn, &client.server, reason, client.finished);
     }
 }
 
@@ -133,8 +145,8 @@ impl Protocol for Back {
         self.client.resume_reads();
     }
 
-    fn closed(&self, _: &Connection, finished: bool, reason: &CloseReason) {
-        pass_end(&self.client, reason, finished);
+    fn closed(&self, conn: &Connection, finished: bool, reason: &CloseReason) {
+        pass_end(conn, &self.client, reason, finished);
     }
 }
 
