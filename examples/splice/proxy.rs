@@ -26,13 +26,9 @@ fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
 
 /// Ends one side after the other has ended. If that broke or was cut before its stream had finished, a reset
 /// says that bytes are missing.
-fn pass_end(from: &Connection, to: &Connection, reason: &CloseReason, finished: bool) {
-    use CloseReason::{ByHandler, ByPeer, Cut};
+fn pass_end(to: &Connection, reason: &CloseReason, finished: bool) {
+    use CloseReason::{ByHandler, ByPeer};
 
-    if matches!(reason, Cut) {
-        // To its peer, a cut by itself looks like the end of the stream.
-        let _ = rustix::net::connect_unspec(from);
-    }
     if finished || matches!(reason, ByPeer | ByHandler(_)) {
         to.close(reason.to_string());
     } else {
@@ -104,7 +100,7 @@ impl Protocol for Front {
 
     fn closed(&self, conn: &Connection, client: Client, reason: &CloseReason) {
         drop(conn.extension().map(lock).and_then(|mut behind| behind.take()));
-        pass_end(conn, &client.server, reason, client.finished);
+        pass_end(&client.server, reason, client.finished);
     }
 }
 
@@ -145,8 +141,8 @@ impl Protocol for Back {
         self.client.resume_reads();
     }
 
-    fn closed(&self, conn: &Connection, finished: bool, reason: &CloseReason) {
-        pass_end(conn, &self.client, reason, finished);
+    fn closed(&self, _: &Connection, finished: bool, reason: &CloseReason) {
+        pass_end(&self.client, reason, finished);
     }
 }
 

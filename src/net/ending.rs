@@ -419,8 +419,10 @@ impl Round<'_> {
         let reason = reason.or_else(|| recv.reason.take().map(|reason| *reason));
         let reason = reason.unwrap_or(CloseReason::ByPeer);
         // A peer must not take a part of the stream for the whole.
-        let waits = !self.conn.phase().is_shut() && self.conn.pending.load(Ordering::Relaxed) > 0;
-        let resets = (waits || self.marks.has(RESET)) && !recv.stage.is_connecting();
+        let is_cut = matches!(reason, CloseReason::Cut) && self.conn.recv.is_held();
+        let is_part = is_cut || self.conn.pending.load(Ordering::Relaxed) > 0;
+        let breaks = is_part && !self.conn.phase().is_shut() || self.marks.has(RESET);
+        let resets = breaks && !recv.stage.is_connecting();
         recv.stage = Stage::Closed;
         self.forget_pause(recv);
         self.end_handshake(recv);

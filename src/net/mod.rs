@@ -24,8 +24,9 @@
 //! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
 //!   `closed` gets [`CloseReason::Reset`].
 //! * **Reset by us.** [`Connection::abort`] resets a connection, for example because the one behind it broke.
-//!   A connection that ends although sent bytes wait, at a time-out for example, is reset too: the peer must
-//!   not take a part of the stream for the whole. The peer of a Unix socket sees the end of the stream.
+//!   A connection that ends although sent bytes wait, at a time-out for example, is reset too, and so is one
+//!   that a drain cuts in a [held](Connection::hold) request: the peer must not take a part of the stream for
+//!   the whole. The peer of a Unix socket sees the end of the stream.
 //! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the
 //!   peer's bytes is read and dropped for a while. Otherwise unread input would turn the close into
 //!   a reset, and the peer could lose the last reply.
