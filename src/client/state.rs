@@ -483,5 +483,12 @@ const fn is_connection(session: u64, dialect: Dialect) -> bool {
     session == CONNECTION || (session == GALAXY_LOGIN && matches!(dialect, Dialect::Galaxy { .. }))
 }
 
+/// A state against hand-made frames, without a socket or a clock.
 #[cfg(test)]
-mod tests;
+mod tests {
+    mod bench;
+    mod deadlines;
+    mod login;
+    mod replies;
+    mod windows;
+}

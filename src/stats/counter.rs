@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::named;
+use super::named;
 
 named! {
     /// Name of one counter. Counters only ever rise.

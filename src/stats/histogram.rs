@@ -11,8 +11,8 @@ use std::{array, iter};
 
 use ::histogram::{AtomicHistogram, Bucket, Config, Histogram as Buckets};
 
+use super::named;
 use super::snapshot::Snapshot;
-use super::table::named;
 
 named! {
     /// Part of the way of an event or a task that has a [`Histogram`] of its own.

@@ -22,7 +22,6 @@ mod export;
 mod histogram;
 mod prometheus;
 mod snapshot;
-mod table;
 mod text;
 
 pub use self::counter::Counter;
@@ -34,3 +33,42 @@ pub use self::histogram::{Histogram, Stage};
 pub use self::snapshot::Snapshot;
 #[cfg(feature = "status")]
 pub(crate) use self::text::Short;
+
+/// Declares an enum whose variants have a name and a meaning, so that no name, help text or position is written twice.
+macro_rules! named {
+    (
+        $(#[$meta:meta])*
+        $enum:ident;
+        $($variant:ident $name:literal $help:literal,)+
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $enum {
+            $(#[doc = concat!("`", $name, "`: ", $help, ".")] $variant,)+
+        }
+
+        impl $enum {
+            /// All variants, in the order of the text form.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Name in snake case, fit for a metrics system.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// Meaning, in one line.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $help,)+
+                }
+            }
+        }
+    };
+}
+
+use named;

@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod http;
-mod metrics;
 mod page;
 
 use std::collections::VecDeque;
@@ -261,7 +260,7 @@ impl Protocol for Server {
             };
             let (status, kind, body) = match request.path {
                 "/" => ("200 OK", "text/html", page::render(&self.0, &self.0.look())),
-                "/metrics" => ("200 OK", metrics::TYPE, metrics::render(&self.0)),
+                "/metrics" => ("200 OK", METRICS_TYPE, metrics(&self.0)),
                 _ => ("404 Not Found", PLAIN, "404 Not Found\n".to_owned()),
             };
             let (length, head_only, close) = (request.length, request.head_only, request.close);
@@ -310,6 +309,32 @@ const ANSWERS_IN_A_ROW: usize = 4;
 const MAX_CONNECTIONS: usize = 64;
 /// Longer than the intervals at which Prometheus usually asks.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Media type of the format, without the character set.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+
+/// Text for Prometheus: the numbers of the runtime, and the tables.
+fn metrics(status: &Status) -> String {
+    let mut text = status.handle.stats().to_prometheus();
+    text += "# HELP epoll_group_table numbers of the host, by table, row and column\n\
+             # TYPE epoll_group_table untyped\n";
+    for table in &status.tables {
+        for (row, numbers) in (table.rows)() {
+            for (column, number) in table.columns.iter().zip(numbers) {
+                let [table, row, column] = [&table.name, &row, column].map(|text| label(text));
+                text += &format!(
+                    "epoll_group_table{{table=\"{table}\",row=\"{row}\",column=\"{column}\"}} {number}\n"
+                );
+            }
+        }
+    }
+    text
+}
+
+/// Value of a label, as text between quotes.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
 
 #[cfg(test)]
 mod tests {
