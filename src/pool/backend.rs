@@ -120,8 +120,7 @@ impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Backend<M> {
 
 /// A connection in use. Its drop returns it to the pool.
 ///
-/// If its thread panics meanwhile, the drop closes it instead, because its state is unknown. The drop
-/// calls [`Manage::reset`], which says where a connection must not be dropped.
+/// If its thread panics meanwhile, the drop closes it instead, because its state is unknown.
 ///
 /// Its own operations are functions, not methods, because it dereferences to the connection:
 /// `Pooled::discard(conn)`.
@@ -602,21 +601,9 @@ impl<M: Manage> Inner<M> {
     fn give_back(self: &Arc<Self>, mut conn: M::Connection, ticket: Ticket) {
         let unfit = if std::thread::panicking() {
             Some(Discard::Panicked)
-        } else if self.shared.resets_on_host {
-            return self.on_host(move |inner, runs| {
-                let reset = || inner.unfit(&mut conn, ticket.version);
-                let unfit =
-                    if runs { waiting(Wait::Network, reset) } else { Some(Discard::NotReset) };
-                inner.take_back(conn, ticket, unfit);
-            });
         } else {
             self.unfit(&mut conn, ticket.version)
         };
-        self.take_back(conn, ticket, unfit);
-    }
-
-    #[inline]
-    fn take_back(self: &Arc<Self>, conn: M::Connection, ticket: Ticket, unfit: Option<Discard>) {
         if let Some(why) = unfit {
             return self.discard(conn, ticket, why);
         }

@@ -242,13 +242,11 @@ pub struct Builder<M: Manage> {
     limits: Limits,
     observer: Option<Box<dyn Observer<M::Key>>>,
     host: Option<Arc<dyn Host>>,
-    resets_on_host: bool,
 }
 
 impl<M: Manage> Builder<M> {
     pub(super) fn new(manage: M) -> Self {
-        let (limits, observer, host) = (Limits::default(), None, None);
-        Self { manage, limits, observer, host, resets_on_host: false }
+        Self { manage, limits: Limits::default(), observer: None, host: None }
     }
 
     /// Sets the limits of each backend.
@@ -270,16 +268,6 @@ impl<M: Manage> Builder<M> {
         self
     }
 
-    /// Lets the host [reset](Manage::reset) returned connections, like it connects. Until then a
-    /// returned connection counts as in use.
-    ///
-    /// For resets that ask the backend, if callbacks return connections: the thread that returns one does
-    /// not wait.
-    pub fn reset_on_host(mut self) -> Self {
-        self.resets_on_host = true;
-        self
-    }
-
     /// Makes the pool. Nothing is connected.
     ///
     /// # Errors
@@ -291,8 +279,7 @@ impl<M: Manage> Builder<M> {
             Some(host) => host,
             None => own_host().map_err(BuildError::Thread)?,
         };
-        let mut shared = Shared::new(self.manage, host, self.observer, self.limits);
-        shared.resets_on_host = self.resets_on_host;
+        let shared = Shared::new(self.manage, host, self.observer, self.limits);
         Ok(Pool { owner: Arc::new(Owner { shared: Arc::new(shared) }) })
     }
 }

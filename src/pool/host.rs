@@ -29,14 +29,13 @@ type Code = Box<dyn FnOnce() + Send>;
 type Turn = Box<dyn FnOnce()>;
 
 /// Runner of code for a pool: connects for callers without a thread or without time, checks of
-/// connections for callers that do not wait, [resets](super::Builder::reset_on_host), and code that is due
-/// at a certain time.
+/// connections for callers that do not wait, and code that is due at a certain time.
 ///
 /// A `Handle` of a runtime is a host: the workers of its runtime run everything. Without a host
 /// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
-/// `pool-connect` for each connect, check or reset, which ends with it.
+/// `pool-connect` for each connect, which ends with the connect.
 ///
-/// A host may drop code instead of running it. A connect, check or reset then counts as failed. If it
+/// A host may drop code instead of running it. A connect or a check then counts as failed. If it
 /// drops code for a time, the pool asks again with the next caller of the same backend that waits for a
 /// connection or returns one.
 pub trait Host: Send + Sync + 'static {

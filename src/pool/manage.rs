@@ -67,12 +67,7 @@ pub trait Manage: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Clears the state that the last user left, on the thread that returns the connection, or on the
-    /// [host](super::Builder::reset_on_host).
-    ///
-    /// A connection that a worker serves receives nothing while one of its callbacks runs. So if a reset
-    /// awaits an answer, no callback of the connection may return it. Let the host reset it, let another
-    /// task return it, or reset it as a part of the protocol before the return.
+    /// Clears the state that the last user left, on the thread that returns the connection.
     ///
     /// # Errors
     ///

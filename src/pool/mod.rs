@@ -75,9 +75,6 @@
 //! callbacks and [`min_idle`](Limits::min_idle)) the [`Host`] connects. The first waiting caller gets the
 //! new connection, or a returned one if that comes earlier.
 //!
-//! A returned connection is reset by the thread that returns it, or by the host
-//! ([`Builder::reset_on_host`]).
-//!
 //! # Fail-over
 //!
 //! A backend has a [`Version`]. [`Pool::fail_over`] makes the next one. Idle connections of the old
@@ -463,7 +460,6 @@ struct Shared<M: Manage> {
     /// Present until the pool is dropped.
     host: Mutex<Option<Arc<dyn Host>>>,
     observer: Option<Box<dyn Observer<M::Key>>>,
-    resets_on_host: bool,
     /// Limits of new backends.
     limits: Mutex<Limits>,
     /// Written only when a backend is added or removed.
@@ -485,7 +481,7 @@ impl<M: Manage> Shared<M> {
     ) -> Self {
         let map = RwLock::new(Map { backends: HashMap::new(), closed: false });
         let (host, limits) = (Mutex::new(Some(host)), Mutex::new(limits));
-        Self { manage, host, observer, resets_on_host: false, limits, map }
+        Self { manage, host, observer, limits, map }
     }
 
     /// Calls the host. A panic ends there.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::pool::{Discard, Observer, Pooled, Target, Version};
 
-use crate::support::{Key, assert_at_rest, build, limits, pool, status, until_waiting};
+use crate::support::{Key, assert_at_rest, build, limits, pool, status};
 use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
@@ -125,26 +125,6 @@ fn a_backend_that_nobody_uses_vanishes() {
     let conn = pool.get(&A).unwrap();
     drop(conn);
     eventually(LONG, || pool.status().is_empty());
-}
-
-#[test]
-fn a_reset_on_the_host_does_not_hold_up_who_returns_the_connection() {
-    let (pool, fake) = build(limits(1), |builder| builder.reset_on_host());
-    let mut conn = pool.get(&A).unwrap();
-    conn.dirty = true;
-    fake.reset_gate.close();
-    drop(conn);
-    fake.reset_gate.wait_for(1);
-    assert_eq!(status(&pool, A).in_use, 1);
-    let here = pool.clone();
-    let waiter = thread::spawn(move || here.get(&A).map(|conn| (conn.number, conn.dirty)));
-    until_waiting(&pool, A, 1);
-    fake.reset_gate.open();
-    assert_eq!(waiter.join().unwrap().unwrap(), (1, false));
-    assert_at_rest(&pool, &fake, A);
-    fake.set(&fake.reset_fails, true);
-    drop(pool.get(&A).unwrap());
-    eventually(LONG, || fake.closed() == [1]);
 }
 
 /// Counts the returned connections.

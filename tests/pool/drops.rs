@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{Builder, GetError, Host, Manage, Pool, Target, Version};
+use epoll_group::pool::{GetError, Host, Manage, Pool, Target, Version};
 
-use crate::support::{Backends, Got, build, late, limits, soon};
+use crate::support::{Got, build, late, limits, soon};
 use lab::LONG;
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -229,14 +229,6 @@ fn a_host_that_drops_a_connect_is_not_asked_again_inside_that_call() {
         drop(pool);
         assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
     }
-}
-
-#[test]
-fn a_connection_whose_reset_the_host_drops_is_closed() {
-    let build_on = |builder: Builder<Backends>| builder.maintained_by(Dropping).reset_on_host();
-    let (pool, fake) = build(limits(1), build_on);
-    drop(pool.get(&"SPT0").unwrap());
-    assert_eq!((fake.closed(), pool.status()[0].in_use), (vec![1], 0));
 }
 
 #[test]

@@ -47,8 +47,6 @@ pub(crate) struct Fake {
     pub(crate) panic_in: Mutex<VecDeque<&'static str>>,
     /// Connects wait here while the gate is closed.
     pub(crate) gate: Gate,
-    /// Resets wait here while the gate is closed.
-    pub(crate) reset_gate: Gate,
     /// Numbers of the connections that were closed, in order.
     pub(crate) closed: Mutex<Vec<usize>>,
     /// `key#version` of the connects, in order.
@@ -138,7 +136,6 @@ impl Manage for Backends {
 
     fn reset(&self, _: &Target<'_, Key>, conn: &mut Conn) -> Result<(), &'static str> {
         self.0.panic_if_ordered("reset");
-        self.0.reset_gate.pass();
         if self.0.reset_fails.load(Ordering::SeqCst) {
             return Err("cannot be reset");
         }
@@ -164,8 +161,7 @@ pub(crate) fn build(
     limits: Limits,
     more: impl FnOnce(Builder<Backends>) -> Builder<Backends>,
 ) -> (TestPool, Arc<Fake>) {
-    let fake =
-        Arc::new(Fake { gate: Gate::opened(), reset_gate: Gate::opened(), ..Fake::default() });
+    let fake = Arc::new(Fake { gate: Gate::opened(), ..Fake::default() });
     let builder = Pool::builder(Backends(Arc::clone(&fake))).limits(limits);
     (more(builder).build().unwrap(), fake)
 }
