@@ -463,7 +463,8 @@ impl Conn {
     /// Ends the requests on an outgoing connection whose server has finished.
     pub(super) fn end_requests(&self) {
         if self.origin == Origin::Outgoing {
-            let requests = self.requests.swap(UNANSWERED, Ordering::Relaxed);
+            // Acquire: pairs with the Release in `count_request`, so a hold that is ended here has begun.
+            let requests = self.requests.swap(UNANSWERED, Ordering::Acquire);
             let held = if requests == UNANSWERED { 0 } else { requests };
             (0..held).for_each(|_| self.end_hold());
         }
@@ -473,7 +474,7 @@ impl Conn {
     fn count_request(&self, change: i32) -> bool {
         let changed =
             |requests: u32| (requests != UNANSWERED).then(|| requests.wrapping_add_signed(change));
-        self.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).is_ok()
+        self.requests.fetch_update(Ordering::Release, Ordering::Relaxed, changed).is_ok()
     }
 
     /// Ensures that a timer fires at `at` or earlier.

@@ -87,8 +87,9 @@ impl<M: Manage> Backend<M> {
     ///
     /// For code that knows that a connection has ended, for example the callback
     /// [`closed`](crate::net::Protocol::closed) of its protocol. It waits for no other thread: if one
-    /// checks the idle connections, that thread checks all again and this call returns at once. A
-    /// connection that breaks just while it is returned is found when it would be handed out.
+    /// checks the idle connections, that thread checks all again and this call returns at once. One
+    /// connection at a time is checked, and cannot be handed out meanwhile. A connection that breaks just
+    /// while it is returned is found when it would be handed out.
     pub fn remove_broken(&self) {
         self.inner.remove_broken();
     }
@@ -120,7 +121,8 @@ impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Backend<M> {
 
 /// A connection in use. Its drop returns it to the pool.
 ///
-/// If its thread panics meanwhile, the drop closes it instead, because its state is unknown.
+/// If its thread panics meanwhile, the drop closes it instead, because its state is unknown. The drop
+/// calls [`Manage::reset`], which says where a connection must not be dropped.
 ///
 /// Its own operations are functions, not methods, because it dereferences to the connection:
 /// `Pooled::discard(conn)`.

@@ -69,6 +69,10 @@ pub trait Manage: Send + Sync + 'static {
 
     /// Clears the state that the last user left, on the thread that returns the connection.
     ///
+    /// A connection that a worker serves receives nothing while one of its callbacks runs. So if a reset
+    /// awaits an answer, no callback of the connection may return it. Let another task return it, or reset
+    /// it as a part of the protocol before the return.
+    ///
     /// # Errors
     ///
     /// The state cannot be cleared. The pool closes the connection.

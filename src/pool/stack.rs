@@ -63,6 +63,8 @@ pub(super) struct Stack<C, W> {
     idle: VecDeque<Ticket>,
     /// While a thread checks the idle connections: number of the coldest ones that it has not checked.
     unchecked: Option<usize>,
+    /// Number of connections in [`State::Checked`], 0 or 1.
+    checked: usize,
     /// Other connections of the current version.
     counts: Counts,
     /// Connections of all old versions.
@@ -275,6 +277,7 @@ impl<C, W> Stack<C, W> {
             slots: Slab::new(),
             idle: VecDeque::new(),
             unchecked: None,
+            checked: 0,
             counts: Counts::default(),
             left: Counts::default(),
             waiters: Waiters::new(),
@@ -443,6 +446,8 @@ impl<C, W> Stack<C, W> {
         if matches!(slot.state, State::InUse) {
             slot.since = now;
             self.last_used = now;
+        } else {
+            self.checked = 0;
         }
         let too_old = slot.is_expired(now);
         let why = self.unfit(ticket.version).or_else(|| too_old.then_some(Discard::TooOld));
@@ -477,6 +482,8 @@ impl<C, W> Stack<C, W> {
         self.totals.discarded += 1;
         if matches!(self.slots.remove(ticket.slot).state, State::InUse) {
             self.last_used = now;
+        } else {
+            self.checked = 0;
         }
         mutant!(self.serve(now, fx), DeathServesNobody => {});
         self.look_for_quiet(fx);
@@ -607,7 +614,8 @@ impl<C, W> Stack<C, W> {
 
     /// Idle connections, once the host has connected and all waiters are served.
     fn spare(&self) -> usize {
-        self.idle.len() + self.host_connects.saturating_sub(self.waiters.len())
+        let idle = self.idle.len() + self.checked;
+        idle + self.host_connects.saturating_sub(self.waiters.len())
     }
 
     fn wants_more(&self) -> bool {
@@ -661,8 +669,9 @@ impl<C, W> Stack<C, W> {
         kept
     }
 
-    /// Ends a connect that has failed. A pause begins, unless one has begun since the connect did. If
-    /// no caller may wait for its end, returns the answer for the caller of this connect.
+    /// Ends a connect that has failed. A pause begins, unless one has begun since the connect did. If that
+    /// is over, a permanent error begins another one. If no caller may wait for its end, returns the answer
+    /// for the caller of this connect.
     pub(super) fn connect_failed(
         &mut self,
         now: Instant,
@@ -678,9 +687,14 @@ impl<C, W> Stack<C, W> {
         fx.error = Some(Arc::from(error));
         let mut refused = None;
         if ticket.version == self.version {
-            std::mem::swap(&mut self.trouble.last_error, &mut fx.error);
-            self.trouble.is_permanent = is_permanent;
-            if self.trouble.failed_at.is_none_or(|failed_at| began >= failed_at) {
+            let is_late = self.trouble.failed_at.is_some_and(|failed_at| began < failed_at);
+            // A passing error of an older connect says nothing against a permanent one.
+            if is_permanent || !is_late || !self.trouble.is_permanent {
+                std::mem::swap(&mut self.trouble.last_error, &mut fx.error);
+                self.trouble.is_permanent = is_permanent;
+            }
+            let pauses = self.trouble.retry_at.is_some_and(|retry_at| now < retry_at);
+            if !is_late || is_permanent && !pauses {
                 let doubled = 1_u32.checked_shl(self.trouble.failures.min(20)).unwrap_or(u32::MAX);
                 let pause = self.limits.backoff_initial.saturating_mul(doubled);
                 let pause = pause.min(self.limits.backoff_max);

@@ -253,9 +253,6 @@ impl World {
                 }
                 _ => {
                     let permanent = n.is_multiple_of(3);
-                    if ticket.version == self.version {
-                        self.permanent = permanent;
-                    }
                     let refused = self.stack.connect_failed(
                         self.now,
                         ticket,
@@ -263,6 +260,11 @@ impl World {
                         permanent,
                         fx,
                     );
+                    if ticket.version == self.version {
+                        // A passing error of an older connect does not replace a permanent one.
+                        self.permanent = self.stack.trouble.is_permanent;
+                        assert!(self.permanent || !permanent);
+                    }
                     if let Some(refused) = refused {
                         assert_eq!(ticket.version, self.version);
                         self.assert_refused(&refused, self.now + WAIT_TIMEOUT);

@@ -73,6 +73,7 @@ impl<C, W> Stack<C, W> {
         let slot = &mut self.slots[ticket.slot];
         let conn = slot.take(slot.since);
         slot.state = State::Checked;
+        self.checked = 1;
         self.counts.in_use += 1;
         Some((conn, ticket))
     }

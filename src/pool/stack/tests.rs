@@ -94,6 +94,41 @@ fn a_pause_between_connects_doubles_and_one_tries_after_it() {
 }
 
 #[test]
+fn a_permanent_error_is_told_whatever_other_connects_of_its_round_say() {
+    let second = Duration::from_secs(1);
+    for permanent_first in [true, false] {
+        let mut bench = Bench::new(Limits::default().backoff(second, second));
+        let (first, last) = (bench.connect(), bench.connect());
+        bench.pass(Duration::from_millis(1));
+        for (ticket, permanent) in [(first, permanent_first), (last, !permanent_first)] {
+            bench.stack.connect_failed(bench.now, ticket, "no".into(), permanent, &mut bench.fx);
+            if !permanent {
+                bench.pass(second * u32::from(!permanent_first));
+            }
+        }
+        let asked = bench.ask(0, true, None);
+        let refused = matches!(asked, Asked::Now(Grant::Refused(GetError::ConnectFailed { .. })));
+        assert!(refused, "permanent first: {permanent_first}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_checked_counts_as_spare() {
+    let mut bench = Bench::new(Limits::default().min_idle(1).max(3));
+    bench.pass(Duration::ZERO);
+    let tickets: Vec<_> = bench.fx.connect.drain(..).collect();
+    assert_eq!(tickets.len(), 1);
+    assert!(bench.stack.connected(bench.now, tickets[0], 7, &mut bench.fx).is_none());
+    assert!(bench.stack.begin_check());
+    let (conn, ticket) = bench.stack.take_unchecked().expect("it is idle");
+    bench.pass(Duration::from_secs(1));
+    assert!(bench.fx.connect.is_empty());
+    bench.stack.checkin(bench.now, ticket, conn, &mut bench.fx);
+    assert!(bench.stack.take_unchecked().is_none());
+    assert!(bench.fx.connect.is_empty());
+}
+
+#[test]
 fn a_pause_beyond_the_range_of_the_clock_is_a_pause() {
     let mut bench = Bench::new(Limits::default().backoff(Duration::MAX, Duration::MAX));
     let ticket = bench.connect();
