@@ -564,6 +564,8 @@ impl Protocol for AsksTwice {
     }
 
     fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
+        // The hold keeps the connection, and so the protocol.
+        drop(self.hold.lock().expect("unpoisoned").take());
         let _ = self.calls.send("closed");
     }
 }
