@@ -260,6 +260,7 @@ impl Fleet {
             return;
         }
         if this.handle.usage().is_draining() {
+            // The runtime refuses the connection, wherever it leads, so no lookup is needed.
             return this.connect(number, Ok(Vec::new()));
         }
         let address = Arc::clone(&this.address);

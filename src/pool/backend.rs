@@ -442,12 +442,12 @@ impl<M: Manage> Inner<M> {
     ) -> Result<Option<M::Connection>, GetError> {
         let now = clock::now();
         let deadline = self.apply(|stack, fx| {
-            if stack.is_late(now, ask) {
-                stack.connect_abandoned(now, ticket, fx);
+            if !stack.is_late(now, ask) {
+                return Ok(stack.connect_deadline(now, Some(ask)));
             }
-            stack
-                .fail_if_late(now, ask)
-                .map_or_else(|| Ok(stack.connect_deadline(now, Some(ask))), Err)
+            // First, so that the error does not count this connect.
+            stack.connect_abandoned(now, ticket, fx);
+            Err(stack.time_out(now, ask))
         });
         deadline.and_then(|deadline| self.connect(ticket, deadline))
     }

@@ -412,7 +412,8 @@ impl<C, W> Stack<C, W> {
         ask.deadline(&self.limits).is_some_and(|deadline| deadline <= now)
     }
 
-    fn time_out(&mut self, now: Instant, ask: &Ask) -> GetError {
+    /// Counts a caller whose deadline has passed. Returns its error.
+    pub(super) fn time_out(&mut self, now: Instant, ask: &Ask) -> GetError {
         self.totals.timed_out += 1;
         let waited = now.saturating_duration_since(ask.asked);
         GetError::Timeout { waited, cause: self.cause() }

@@ -236,6 +236,7 @@ pub fn check_views(views: &[(String, String)]) -> Result<(), SessionError> {
 }
 
 /// Returns the names of the tables that a query for SQLite reads. One may be a string, or stand behind IN.
+/// The reader of MySQL's dialect in `rewrite` does not know these forms.
 fn tables(tokens: &[TokenWithSpan]) -> Vec<&str> {
     let mut names = Vec::new();
     // True if a comma separates tables. The stack is that of the outer parentheses.
