@@ -123,7 +123,7 @@ const WITHOUT_COUNTERPART: [(&str, &str); 12] = [
     ("shared_session_lifetime", "each auto-commit request has its own session"),
     (
         "enable_epoll_in_tasker",
-        "threads added for a long queue are workers, which all wait in epoll",
+        "threads added for a long queue are workers, which wait in epoll like the others",
     ),
     ("ctx_refresh_time", "no sessions are kept that could age"),
     ("skip_name_resolve", "names of peers are not looked up"),

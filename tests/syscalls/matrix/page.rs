@@ -22,9 +22,9 @@ peers get their answers. Afterwards nothing is left over, and service is as befo
 test.
 
 - fails: the request fails with an error that names it and repeats the system's text.
-- ends: the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other`.
+- ends: the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other`; without random numbers, in `closed_by_handler`.
 - again: the call is repeated or needs no repetition, without visible effect.
-- pauses: the listener retries after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime closes. Counters:
+- pauses: the listener retries after 10 ms, doubling to 1 s; if descriptors or memory are short, also when a descriptor of the runtime closes. Counters:
   `accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for an errno that the manual does not list, which is logged.
 - goes on: service continues with less, as the text behind the errnos says.
 
