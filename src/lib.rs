@@ -126,8 +126,9 @@
 //!
 //! `status`: [`status`], on the workers of `server`.
 //!
-//! `spans`: a span of `tracing`, of level `INFO`, around each `received` and `notified` of a connection and
-//! each request of a session, with the fields `connection`, `session` and `class`.
+//! `spans`: a span of `tracing`, of level `INFO`, around each `received` and `notified` of a
+//! connection and each request of a session, with the fields `connection` and `class`, and
+//! `session` for a request.
 //!
 //! `serde`: [`Config`] is read from config files and written to them, see [`guide::tuning`].
 //!
@@ -143,9 +144,9 @@
 //! | level | events |
 //! |---|---|
 //! | `ERROR` | a handler panicked; a listener or an epoll has failed |
-//! | `WARN` | a handler runs longer than `handler_report_after`; a listener pauses; a connection could not be served; a relay passed a frame out of place; the file of a Unix socket stays; a tunable has no effect; events were left out |
+//! | `WARN` | a handler runs longer than `handler_report_after`; a listener pauses after an unknown error; a connection could not be served; a relay passed a frame out of place; the file of a Unix socket stays; a tunable has no effect; events were left out |
 //! | `INFO` | a session or a request was killed |
-//! | `DEBUG` | a connection has ended, with `id`, `peer` and `reason`; a thread was added or refused |
+//! | `DEBUG` | a connection has ended, with `id`, `peer` and `reason`; a thread was added, or refused by the system |
 //!
 //! # What it does not do
 //!

@@ -20,8 +20,8 @@ use crate::codec::value::Value;
 ///
 /// It can be read before it is complete. Reading then waits, as an announced wait;
 /// [`try_frame`](Self::try_frame) never waits. If it is dropped before its end, the statement is
-/// interrupted. Its session then runs no other request until the server has answered the
-/// interrupted one.
+/// interrupted, unless a request that a caller waits for was sent behind it. Its session then runs
+/// no other request until the server has answered the interrupted one.
 ///
 /// ```no_run
 /// # use epoll_group::client::{Error, Session};
@@ -180,9 +180,10 @@ impl Answer {
         })
     }
 
-    /// Calls `code` once, on a worker of the runtime, when another part is there. The call may
-    /// happen before `when_more` returns. Unless it has happened, another `when_more`, and each method
-    /// that waits, replaces `code`. A replaced `code` is never called.
+    /// Calls `code` once, when another part is there: on a worker of the runtime, or on this thread
+    /// if the result of the answer has been taken. The call may happen before `when_more` returns.
+    /// Unless it has happened, another `when_more`, and each method that waits, replaces `code`. A
+    /// replaced `code` is never called.
     pub fn when_more(&self, code: impl FnOnce() + Send + 'static) {
         match &self.outstanding {
             Some(outstanding) => outstanding.when_more(code),

@@ -120,7 +120,7 @@ mod tests {
             let calls = Calls::new();
             (0..count).for_each(|_| calls.add(Box::new(|| ())));
             calls.call_here(runtime.group());
-            // Other workers have the work of this thread at once, as it is no worker.
+            // This thread is no worker, so its work is queued at once.
             let queued = runtime.queued();
             while runtime.take_task(false) {
                 runtime.run(0, None);

@@ -17,8 +17,9 @@ pub enum Fate {
     NotSent,
     /// The server answered that it did not execute the request.
     Refused,
-    /// The request was sent, and its answer did not arrive completely, or is that it was interrupted:
-    /// error 1317 or 3024. The server may have executed it, so a second try may execute it twice.
+    /// The request was sent. Its answer did not arrive completely, or is error 1317 or 3024
+    /// (interrupted), a fatal error, or an error behind a first result. The server may have
+    /// executed it, so a second try may execute it twice.
     Unknown,
 }
 
@@ -48,7 +49,8 @@ pub enum ErrorKind {
     Lost(Arc<str>),
     /// The server violated the protocol.
     Protocol(Cow<'static, str>),
-    /// The session had ended: its server closed it, or its connection was lost.
+    /// The session had ended: its server ended it or shuts down, or the client ended it because an
+    /// answer broke the protocol or a limit.
     SessionEnded,
     /// The client was closed.
     Closed,

@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// Runs a statement in a session of its own, which commits by itself and ends with the
-    /// statement. It needs fewer messages than a session. Such statements cannot use digests or
+    /// statement. It needs fewer messages than a session. Such statements cannot use digests, but
     /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory. The wait
     /// for a connection is part of the request's timeout, and takes `session_timeout` at most.
     ///

@@ -73,8 +73,9 @@ options! {
     /// ```
     #[derive(Clone, Debug)]
     pub struct Options {
-        /// Most connections. Each session gets its own connection first, before sessions share one.
-        /// *Range* 1..=1024. *Default* 4. *Price*: a socket and some KiB each, on both sides.
+        /// Most connections. While there are fewer connections than sessions, more are made for
+        /// later sessions. A session goes to the ready connection with the fewest sessions. *Range*
+        /// 1..=1024. *Default* 4. *Price*: a socket and some KiB each, on both sides.
         connections: usize = 4, 1..=1024;
 
         /// Most sessions on one connection. Further callers wait. *Range* 1..=1048576. *Default*

@@ -18,8 +18,9 @@ use crate::sys::clock;
 /// Outstanding request: its result was not taken yet.
 ///
 /// [`wait`](Self::wait) waits for the answer; [`then`](Self::then) sets a callback and needs no
-/// thread. If it is dropped, the client interrupts the request and discards its answer. The session
-/// runs no other request before that answer has arrived.
+/// thread. If it is dropped, its answer is discarded, and the statement is not sent or is
+/// interrupted, unless a request that a caller waits for was sent behind it. The session runs no
+/// other request before that answer has arrived.
 #[must_use = "dropped, the answer is thrown away"]
 pub struct Pending(pub(super) Outstanding);
 

@@ -111,8 +111,9 @@ impl Request {
     /// know the digest. It saves bytes and parsing for frequent requests. It has no effect on
     /// auto-commit statements, because servers do not support it there.
     ///
-    /// The client sends the request again by itself. If another request was sent behind it, or it
-    /// was cancelled, it ends in error 8000 instead and was not executed.
+    /// The client sends the request again by itself. If it is not sent again, it was not executed:
+    /// it ends in error 8000 if another request was sent behind it, and in error 1317 if it was
+    /// cancelled.
     pub const fn cached(mut self) -> Self {
         self.cached = true;
         self
@@ -139,7 +140,8 @@ impl Request {
     }
 
     /// Skips the request if the previous one of the session failed. It then fails with the same
-    /// error.
+    /// error. A request that ended in error 8000 (see [`cached`](Self::cached)) does not count as
+    /// failed.
     pub fn if_no_error(mut self) -> Self {
         match &mut self.body {
             Body::Sql(sql) => sql.reset_error = Some(false),

@@ -28,9 +28,9 @@
 //! # The newer form
 //!
 //! The last byte of a [`Challenge`] of 21 or 45 bytes says two things. The server expects the
-//! user's name in the first frame already, and the name is not hashed as a whole. With 45 bytes the
-//! SHA-256-crypt digest of the password ([`crypt_digest`]) replaces the password before the same
-//! arithmetic.
+//! user's name in the first frame already, and only the salt of the challenge, its first 20 bytes,
+//! is hashed. With 45 bytes the SHA-256-crypt digest of the password ([`crypt_digest`]) replaces
+//! the password before the same arithmetic.
 //!
 //! The layout of the challenge and that of the reply are known with certainty. It is not known
 //! whether the salt of the digest is cut to 16 bytes, as SHA-256-crypt does elsewhere. This module

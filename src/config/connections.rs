@@ -207,8 +207,8 @@ impl Config {
         self
     }
 
-    /// Connections open at once in the runtime, accepted and outgoing. Further ones are accepted
-    /// and closed at once, so that the peer learns it.
+    /// Connections open at once in the runtime, accepted and outgoing. A further one is accepted
+    /// and closed at once, so that the peer learns it; `connect` returns an error.
     ///
     /// *Live.* *Range* 1..=16777216. *Default* 65536. *Price*: a descriptor and under 1 KiB for
     /// each idle connection, and the kernel's share. The process's own limit of descriptors also

@@ -62,7 +62,8 @@ impl Config {
     /// [`reserve_threads_per_group`](Self::reserve_threads_per_group)). That minimum is checked
     /// when the number of groups is known. *Default* 1024. *Price*: a stack and a read buffer for
     /// each thread that waits. If it is too low, handlers that wait for one another stand still
-    /// when it is reached.
+    /// when it is reached, or when only the part that is kept for urgent work is left: at least a
+    /// quarter of the threads that may be added.
     #[must_use]
     pub const fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = threads;

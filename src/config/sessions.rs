@@ -31,7 +31,7 @@ impl Config {
     /// the queue.
     ///
     /// *Live.* *Range* 1..=4096. *Default* 64. *Price*: a session with a steady supply of requests
-    /// keeps a worker for that many while others wait.
+    /// keeps a worker for that many, or 1 ms, while others wait.
     #[must_use]
     pub const fn session_budget(mut self, requests: usize) -> Self {
         self.session_budget = requests;

@@ -96,9 +96,9 @@ impl Config {
     /// Workers, of all groups together, that may wait in epoll at the same time, at least one of each
     /// group. The others wait for queued tasks only.
     ///
-    /// *Start only.* *Range* 0..=128. *Default* 0: all. The runtime adapts the present number to
-    /// the handlers, see the guide; this is the upper bound for slow handlers. *Price* of a low
-    /// bound: events wait while handlers run.
+    /// *Start only.* *Range* 0..=128. *Default* 0: as many of each group as it has base workers.
+    /// The runtime adapts the present number to the handlers, see the guide; this is the upper
+    /// bound for slow handlers. *Price* of a low bound: events wait while handlers run.
     #[must_use]
     pub const fn max_epoll_wait_total_threads(mut self, threads: usize) -> Self {
         self.max_epoll_wait_total_threads = threads;
@@ -122,8 +122,8 @@ impl Config {
     /// Number of spawned closures that may wait in each task queue of a group.
     ///
     /// *Start only.* *Range* 128..=4096. *Default* 256. A full queue returns a spawned closure to
-    /// its spawner. Connections and timers take no place and always find one, so none of their work
-    /// is lost. *Price*: a longer queue means longer waits before callers feel backpressure;
+    /// its spawner. Connections and timers do not count, and are always queued, so none of their
+    /// work is lost. *Price*: a longer queue means longer waits before callers feel backpressure;
     /// 40 bytes for each entry.
     #[must_use]
     pub const fn epoll_work_queue_capacity(mut self, tasks: usize) -> Self {
@@ -134,8 +134,8 @@ impl Config {
     /// Tasks that a worker runs in a row before it looks at epoll without waiting.
     ///
     /// *Live.* *Range* 1..=4096. *Default* 64: the cost of a system call for every 64 tasks is
-    /// negligible. *Price*: new events and due timers may wait for that many tasks while the queue
-    /// is never empty.
+    /// negligible. *Price*: new events and due timers may wait for that many tasks, or 1 ms, while
+    /// the queue is never empty.
     #[must_use]
     pub const fn tasks_per_poll(mut self, tasks: usize) -> Self {
         self.tasks_per_poll = tasks;

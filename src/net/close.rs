@@ -40,8 +40,8 @@ impl From<String> for Close {
     }
 }
 
-/// For `?` on other files and sockets of a handler. An error of the connection itself never reaches the
-/// handler.
+/// For `?` on other files and sockets of a handler. The runtime handles errors of sending and
+/// receiving itself; `read_more` reports them as [`ReadMoreError`](super::ReadMoreError).
 impl From<io::Error> for Close {
     fn from(error: io::Error) -> Self {
         Self::error(error)
@@ -62,13 +62,13 @@ pub enum HalfClose {
     KeepOpen,
 }
 
-/// Reason for the end of a connection. Each variant has a counter.
+/// Reason for the end of a connection. Each has a counter; `Io` and `ConnectFailed` share one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The peer finished sending.
     ByPeer,
-    /// The handler returned a [`Close`], or a thread called `close`.
+    /// The handler returned a [`Close`], or a thread called `close` or `abort`.
     ByHandler(Cow<'static, str>),
     /// The peer reset the connection, or is no longer there.
     Reset(Arc<io::Error>),

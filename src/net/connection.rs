@@ -30,9 +30,10 @@ use crate::sys::socket;
 /// handle of its own connection, both live until the protocol drops the handle, for example in
 /// `closed`. A handle in the state of a connection is dropped with the state.
 ///
-/// No method calls the protocol on the calling thread, so all may be called under a lock that the protocol
-/// takes too. Only after the end of the runtime, while a handler of the connection still runs, may `abort`
-/// or `close` call [`drained`](super::Protocol::drained). The drop of a handle ends nothing.
+/// No method calls the protocol on the calling thread, so all may be called under a lock that the
+/// protocol takes too. Only after the end of the runtime, while a handler of the connection still
+/// runs, may `abort` or `notify_when_drained` call [`drained`](super::Protocol::drained). The drop
+/// of a handle ends nothing.
 #[derive(Clone)]
 pub struct Connection(pub(super) Arc<Conn>);
 
@@ -208,8 +209,8 @@ impl Connection {
     }
 
     /// Changes the class of the connection, from any thread. For example, a session begins a
-    /// transaction and takes locks that other sessions wait for. A run that is queued already follows,
-    /// if the new class is the more urgent one.
+    /// transaction and takes locks that other sessions wait for. If the class was `Ordinary`, a run
+    /// that is queued already moves to the queue of the new class.
     pub fn set_class(&self, class: Class) {
         self.0.set_class(class);
     }

@@ -130,8 +130,9 @@ impl Drop for Cork {
 ///
 /// Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
 /// send. The bytes of a connection leave when there are 16 KiB of them. All leave when `code`
-/// [announces](crate::stall) a wait, and at its end, also by a panic.
-/// If `code` waits without announcing it, its last sends wait too.
+/// [announces](crate::stall) a wait, and at its end, also by a panic. If the thread holds sends
+/// back already, they leave with those. If `code` waits without announcing it, its last sends wait
+/// too.
 ///
 /// ```
 /// use epoll_group::net;

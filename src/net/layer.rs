@@ -111,8 +111,8 @@ pub trait Layer: Send + 'static {
     ///
     /// # Errors
     ///
-    /// If the end is not allowed here. The connection then ends with that reason in place of
-    /// [`ended`](super::Protocol::ended), after the requests that are held.
+    /// If the end is not allowed here. The connection then ends at once with that reason, whatever
+    /// holds it, and [`ended`](super::Protocol::ended) is not called.
     fn ended(&mut self) -> Result<(), Close> {
         Ok(())
     }

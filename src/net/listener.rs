@@ -187,15 +187,17 @@ impl Handle {
         Ok(listener)
     }
 
-    /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once.
-    /// [`Protocol::opened`] is called when the connection is established. Bytes sent before that wait.
-    /// Calls of the protocol may begin before this returns. So `protocol` has all that they need; each
-    /// connection may have a value of its own.
+    /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once,
+    /// unless it has to resolve a name. [`Protocol::opened`] is called when the connection is
+    /// established. Bytes sent before that wait. Calls of the protocol may begin before this
+    /// returns. So `protocol` has all that they need; each connection may have a value of its own.
     ///
-    /// If a name has several addresses, they are tried one after the other; each has an equal share
-    /// of the time that is left. If the last one fails, only [`Protocol::connect_failed`] is called. The
-    /// kernel limits the time (about two minutes for a host that does not answer); `close` gives up
-    /// earlier. If the backlog of a Unix socket is full, the connection fails at once.
+    /// If a name has several addresses, they are tried one after the other. With a
+    /// [`connect_timeout`](ConnectOptions::connect_timeout) each has an equal share of the time
+    /// that is left. Without it each has the kernel's limit (about two minutes for a host that does
+    /// not answer); `close` gives up earlier. If the last one fails, only
+    /// [`Protocol::connect_failed`] is called. If the backlog of a Unix socket is full, the
+    /// connection fails at once.
     ///
     /// In a [drain](Runtime::drain) outgoing connections end after the accepted ones.
     ///

@@ -21,8 +21,8 @@
 //!   in [`Protocol::drained`]. The example `splice` is a TCP proxy.
 //! * **Half-close by us.** [`Connection::shutdown_write`] ends the stream behind the bytes sent before,
 //!   and the connection is read on until the peer has finished too.
-//! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
-//!   `closed` gets [`CloseReason::Reset`].
+//! * **Reset.** Noticed when it arrives, also while the connection is not read; if a callback runs,
+//!   after it. Bytes that wait to be sent are dropped, and `closed` gets [`CloseReason::Reset`].
 //! * **Reset by us.** [`Connection::abort`] resets a connection, for example because the one behind it broke.
 //!   A connection that ends although sent bytes wait, at a time-out for example, is reset too, and so is one
 //!   that a drain cuts in a [held](Connection::hold) request: the peer must not take a part of the stream for
@@ -31,11 +31,11 @@
 //!   peer's bytes is read and dropped for a while. Otherwise unread input would turn the close into
 //!   a reset, and the peer could lose the last reply.
 //! * **Drain.** An accepted connection is no longer read. Requests that have arrived are answered,
-//!   and it ends when no request is [held](Connection::hold). A session server reads it until then,
-//!   to answer probes. An outgoing connection stays open until no accepted one is left, because
-//!   requests in progress may wait for its answers. Then it ends too, and is read while it is held,
-//!   because an answer is awaited. A connection that is read in a drain does not become
-//!   `Finishing`.
+//!   and it ends when no request is [held](Connection::hold). With
+//!   [`read_while_held`](Connection::read_while_held) it is read until then. An outgoing connection
+//!   stays open until no accepted one is left, because requests in progress may wait for its
+//!   answers. Then it ends too, and is read while it is held, because an answer is awaited. A
+//!   connection that is read in a drain becomes `Finishing` only if its peer finishes first.
 //!
 //! This module knows bytes, never messages.
 //!
@@ -128,8 +128,8 @@ pub trait Protocol: Send + Sync + 'static {
     /// Data of one connection.
     type State: Send + 'static;
 
-    /// Called when a connection is accepted, or an outgoing one is established. Called on a worker,
-    /// before any receive of the connection.
+    /// Called when an accepted or outgoing connection is established and its layers are ready.
+    /// Called on a worker, before any `received` of the connection.
     ///
     /// # Errors
     ///
@@ -219,11 +219,12 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Called when the drain of this connection begins. All bytes received so far have been passed
-    /// to `received`, and no more will follow. The protocol may send a last message to the peer.
+    /// to `received`. More follow only while the connection is [held](Connection::hold) and is
+    /// outgoing or has called [`read_while_held`](Connection::read_while_held). The protocol may
+    /// send a last message.
     ///
-    /// For an outgoing connection, this call comes after the last accepted one has ended. While the
-    /// connection is [held](Connection::hold), more is received. If it is held and not yet
-    /// established, the call follows when it is.
+    /// For an outgoing connection, this call comes after the last accepted one has ended. If it is
+    /// held and not yet established, the call follows when it is.
     fn draining(&self, conn: &Connection, state: &mut Self::State) {
         let _ = (conn, state);
     }

@@ -250,8 +250,8 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the time within which the connection must be established. Without it the kernel's limit
-    /// counts, about two minutes.
+    /// Sets the time within which the connection must be established. Without it each address has
+    /// the kernel's limit, about two minutes.
     #[must_use]
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = Some(limit);

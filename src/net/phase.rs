@@ -13,7 +13,7 @@ use crate::sync::shim::lock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// No event has been handled yet.
+    /// Connecting, or its layers are not ready.
     Opening,
     Open,
     /// Half-closed by the user: no new send begins. Reading goes on.
@@ -92,8 +92,8 @@ impl Conn {
         self.notify_recv(mark);
     }
 
-    /// Asks the receiving side to end the connection at once in the way that `mark` says, without its
-    /// backlog. A callback may wait for that to leave.
+    /// Asks the receiving side to end the connection at once in the way that `mark` says, without
+    /// its backlog. A callback that waits for `drained` is told.
     pub(super) fn break_off(self: &Arc<Self>, reason: CloseReason, mark: Marks) {
         self.note_close(reason);
         self.notify_recv_and_callback(mark);

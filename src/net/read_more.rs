@@ -22,8 +22,9 @@ use crate::sys::clock;
 pub enum ReadMoreError {
     /// The peer has finished sending.
     Finished,
-    /// The connection ends for this reason: it broke, a limit is reached, a thread has closed it, or the
-    /// runtime drains.
+    /// The connection ends for this reason: it broke, a limit is reached, or a thread has closed
+    /// it. Or a drain begins: then a [held](super::Connection::hold) connection may go on if the
+    /// handler returns `Ok`.
     Ending(CloseReason),
     /// The deadline has passed.
     Deadline,
@@ -87,13 +88,13 @@ const AGAIN: Marks = READABLE.or(HUNG_UP).or(UNPAUSED);
 /// Marks that end a wait. They stay for the turn that follows.
 const OVER_WITH: Marks = AT_ONCE.or(CLOSE).or(DRAIN);
 
-/// Time after which a handler looks at its socket, although no mark was left. If all threads wait, none of
-/// them waits for events.
+/// Time after which a handler looks at its socket without a mark. If all threads wait in handlers,
+/// none polls for events.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl ReadMore for Reader<'_, '_> {
     fn keep(&mut self, unconsumed: &[u8], needed: usize) {
-        // The callback has them, and its rest follows.
+        // The callback has these bytes. It returns the rest.
         self.recv.again = false;
         self.change_buf(|buf, first_size| buf.replace(unconsumed, needed, first_size));
     }
@@ -233,7 +234,7 @@ impl Reader<'_, '_> {
     /// Receives once, behind the bytes that are kept.
     fn receive_plain(&mut self) -> io::Result<()> {
         let (asked, received) = self.round.recv_into_own(self.recv)?;
-        // If memory was short, the connection ends for that reason.
+        // 0 means that memory was short: the connection ends.
         if asked > 0 {
             self.note(received.bytes);
         }

@@ -440,8 +440,8 @@ impl Round<'_> {
         }
     }
 
-    /// Calls the protocol once with all unconsumed bytes. They are in `elsewhere`, after a copy of
-    /// the connection's own buffer, or in that buffer.
+    /// Calls the protocol once with all unconsumed bytes. `elsewhere` has them, if given, the bytes
+    /// of the connection's own buffer first. Otherwise they are in that buffer.
     pub(super) fn deliver(
         &mut self,
         recv: &mut Recv,

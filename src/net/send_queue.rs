@@ -42,8 +42,9 @@ pub enum Sent {
     /// The bytes wait in the backlog, which holds this number of bytes. They leave later, unless
     /// the connection fails first.
     Queued(usize),
-    /// The connection has ended or is about to. The bytes that the socket had not taken were
-    /// dropped.
+    /// The connection has ended, is about to, or was half-closed by
+    /// [`shutdown_write`](super::Connection::shutdown_write). Bytes that the socket has not taken
+    /// are dropped.
     Closed,
 }
 

@@ -62,12 +62,14 @@ impl<M: Manage> Backend<M> {
 
     /// Gets a connection for a callback. No thread waits, and the call returns at once.
     ///
-    /// The callback is called exactly once, with [`GetError::Timeout`] within some milliseconds of the
-    /// deadline as long as the host runs. If a connection is idle, and has been for less than
+    /// The callback is called exactly once, with [`GetError::Timeout`] within some milliseconds of
+    /// the deadline as long as the host runs. If a connection is idle, and has been for less than
     /// [`check_after`](super::Limits::check_after), this thread calls it before this returns. The
-    /// [`Host`](super::Host) checks an older one and calls it. If no connection is idle and the caller
-    /// may not wait (the deadline has passed, or another [`GetError`]), this thread calls it at once.
-    /// Otherwise the thread that returns a connection does, or the host.
+    /// [`Host`](super::Host) checks an older one and calls it. If no connection is idle and the
+    /// caller may not wait (the deadline has passed, or another [`GetError`]), this thread calls it
+    /// at once. Otherwise the host calls it, or the thread that returns a connection, removes
+    /// broken ones, gets a permanent error of a connect, or disables, retires or closes the
+    /// backend.
     ///
     /// The callback should be quick, and must not wait for another callback. A thread runs
     /// callbacks one after the other. If a callback becomes due inside another one, it is called

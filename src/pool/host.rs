@@ -36,8 +36,8 @@ type Turn = Box<dyn FnOnce()>;
 /// `pool-connect` for each connect, which ends with the connect.
 ///
 /// A host may drop code instead of running it. A connect or a check then counts as failed. If it
-/// drops code for a time, the pool asks again with the next caller of the same backend that waits for a
-/// connection or returns one.
+/// drops code that was given to [`after`](Self::after), the pool gives it such code again with the
+/// next caller of the same backend that waits for a connection or returns one.
 pub trait Host: Send + Sync + 'static {
     /// Runs code soon, on another thread. The code may wait for a backend for
     /// [`connect_timeout`](super::Limits::connect_timeout), and announces the wait to a runtime.

@@ -294,7 +294,8 @@ impl<M: Manage> Pool<M> {
         self.shared().all().iter().map(|inner| inner.status()).collect()
     }
 
-    /// State and numbers of a backend. `None`: no caller has asked for it, or not for long.
+    /// State and numbers of a backend. `None`: no caller has asked for it, or it was retired, or it
+    /// has vanished after [`unused_after`](Limits::unused_after).
     #[must_use]
     pub fn status_of(&self, key: &M::Key) -> Option<BackendStatus<M::Key>> {
         Some(self.shared().find(key)?.status())

@@ -42,15 +42,15 @@ impl Builder {
         self
     }
 
-    /// Called on each thread before it works. It must not wait for a handler: until it returns, the
-    /// thread counts as free, so no other one is added.
+    /// Called on each thread but the watchdog before it works. It must not wait for a handler:
+    /// until it returns, the thread counts as free, so no other one is added.
     #[must_use]
     pub fn on_thread_start(mut self, hook: impl Fn(&ThreadInfo) + Send + Sync + 'static) -> Self {
         self.hooks.start = Some(Arc::new(hook));
         self
     }
 
-    /// Called on each thread after its last work.
+    /// Called on each thread but the watchdog after its last work.
     #[must_use]
     pub fn on_thread_stop(mut self, hook: impl Fn(&ThreadInfo) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Arc::new(hook));

@@ -3,10 +3,11 @@
 /// Class that a layer above gives to its work, so that the right work gets a thread when threads
 /// are short.
 ///
-/// Work of each class but [`Ordinary`](Self::Ordinary) goes to its own lane, which workers serve
-/// first. If all other threads of a group wait, its reserve threads run such work. So the holder of
-/// a lock always gets a thread, however many sessions wait for the lock. A client can always log
-/// in, and an operator can always inspect the server.
+/// Work of other classes than [`Ordinary`](Self::Ordinary) has queues of its own, one for logins
+/// and one for the rest, which workers serve first. If all other threads of a group wait, its
+/// reserve threads run such work. So the holder of a lock always gets a thread, however many
+/// sessions wait for the lock. A client can always log in, and an operator can always inspect the
+/// server.
 ///
 /// A [`Handle`](crate::Handle) gives its class to the work that it spawns, sets, listens to,
 /// connects and registers, see [`Handle::with_class`](crate::Handle::with_class). A connection can

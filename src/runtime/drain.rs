@@ -21,11 +21,11 @@ use crate::sys::clock;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DrainReport {
-    /// Connections that ended in order, accepted and outgoing ones: no callback ran, no request held
-    /// them, and what they had sent has left.
+    /// Connections, accepted and outgoing, that ended during the drain and were not cut. Those that
+    /// broke, timed out or panicked are among them.
     pub finished: u64,
-    /// Connections that were refused at a limit of connections or handshakes, layers that were refused
-    /// in mid-stream, and closures that `spawn` returned.
+    /// Connections that were refused at a limit of connections or handshakes or for lack of
+    /// descriptors, layers that were refused in mid-stream, and closures that `spawn` returned.
     pub refused: u64,
     /// Connections that were cut at the deadline: with requests or replies unfinished, or because no
     /// worker was free to end them.
@@ -167,8 +167,8 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let blocked = threads.join_watchdog(LEAVING);
     let mut stuck = threads.join_all();
     if stuck.is_empty() {
-        // The last worker of each group has ended them, unless there was none. The caller does so when
-        // it leaves: here it may hold a lock that their destructors take.
+        // The last worker of each group has ended its timers, if there was one. The caller does so
+        // when it leaves: here it may hold a lock that their destructors take.
         shared
             .groups
             .iter()

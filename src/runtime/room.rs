@@ -39,7 +39,7 @@ impl Room {
     pub(super) fn look_again(&self) {
         // A thread that has checked and does not sleep yet holds the lock.
         mutant!(drop(lock(&self.lock)), RoomWithoutLock => ());
-        // Wakes all of them: they may wait for room in different run_queues.
+        // Wakes all of them: they may wait for different run queues.
         self.freed.notify_all();
     }
 }
@@ -47,8 +47,8 @@ impl Room {
 #[cfg(all(test, loom))]
 mod model {
     //! Threads wait at a full queue while others pop tasks or begin a drain. A forgotten waiter
-    //! waits without end, which loom reports as a deadlock. Left out: run_queues (all waiters are
-    //! woken).
+    //! waits without end, which loom reports as a deadlock. Left out: several queues (all waiters
+    //! are woken).
 
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering};

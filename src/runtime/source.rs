@@ -43,8 +43,8 @@ impl Turn {
         Self { is_ending: true, ..self }
     }
 
-    /// Returns true if the connection ends, in order or not, when this turn is over. Code that may wait
-    /// should not run in such a turn, least of all code that waits for the end itself.
+    /// Returns true if the connection may end, in order or not, when this turn is over. Code that
+    /// may wait should not run in such a turn, least of all code that waits for the end itself.
     #[must_use]
     pub const fn is_ending(self) -> bool {
         self.is_ending
@@ -66,7 +66,7 @@ pub(crate) struct WorkerContext<'w> {
     /// Time since the end of the last timed run. A timed run takes it as its start and sets it to its
     /// end. So a batch of n events needs n + 1 looks at the clock.
     pub(crate) lap: Lap,
-    /// Time at which this became runnable: its event was received, or it was queued.
+    /// Time at which the source or task was queued, or its event received.
     pub(crate) runnable_at: Instant,
 }
 
@@ -105,7 +105,7 @@ pub(crate) trait Source: Send + Sync {
     /// Class of its work.
     fn class(&self) -> Class;
 
-    /// Returns code that is true until the connection has ended. `None` for other sources.
+    /// Returns a closure: true until the connection has ended. `None` for other sources.
     fn watch_end(&self) -> Option<Box<dyn Fn() -> bool>> {
         None
     }

@@ -75,8 +75,8 @@ impl Peer {
 /// none.
 ///
 /// [`Service::authenticate`](super::Service::authenticate) returns them with the [`Account`]. Each
-/// connection keeps the limits of its login. What is refused gets the error 1226 of MySQL, which
-/// names the account, the limit and its value.
+/// connection keeps the limits of its login. A refusal is MySQL's error 1226, which names the
+/// account, the limit and its value.
 ///
 /// ```
 /// use std::time::Duration;
@@ -127,10 +127,11 @@ impl AccountLimits {
         self
     }
 
-    /// Limits the rate of requests. A request over the rate waits: its connection is not read meanwhile,
-    /// so a kill or commit behind it on the same connection waits too. A request that would wait longer than
-    /// `longest_wait` gets an error instead. The part of the rate that was not used in the last second may
-    /// be used at once. The same sessions are exempt.
+    /// Limits the rate of requests. A request over the rate waits: its connection is not read
+    /// meanwhile, so a kill or commit behind it on the same connection waits too. A request that
+    /// would wait longer than `longest_wait` gets an error instead. The part of the rate that was
+    /// not used in the last second may be used at once. Exemptions: as for
+    /// [`max_requests`](Self::max_requests).
     #[must_use]
     pub const fn max_requests_per_second(mut self, most: u32, longest_wait: Duration) -> Self {
         self.rate = Some(Rate { per_second: most, longest_wait });
@@ -211,7 +212,7 @@ pub(super) struct AccountUse {
     next_slot: Mutex<Option<Instant>>,
 }
 
-/// Number that an account may use up.
+/// Kind of thing that is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
     Connection,
@@ -219,7 +220,7 @@ pub(super) enum Resource {
     Request,
 }
 
-/// One of a limited number, taken until it is dropped.
+/// Unit of a resource, held until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Place {
@@ -263,7 +264,7 @@ impl AccountUse {
         }
     }
 
-    /// Takes one of a limited number.
+    /// Takes one unit of a resource.
     pub(super) fn take(
         self: &Arc<Self>,
         resource: Resource,

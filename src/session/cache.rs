@@ -1,7 +1,8 @@
 //! [`Cache`]: texts and plans that clients send once and name by digest later.
 //!
 //! An entry belongs to the account that sent it. So no client can plant a text under the digest of
-//! another account. A text is kept only under its own MD5, so a corrupted text is not kept either.
+//! another account. Under a digest of 16 bytes a text is kept only if that is its MD5, so a
+//! corrupted text is not kept either.
 //!
 //! *Shape*: parts with a lock each; the key selects the part. Entries and bytes are limited in each
 //! part, and the least recently used entry goes first. A lookup allocates nothing. No value is

@@ -323,9 +323,9 @@ impl SessionError {
 pub enum CancelReason {
     /// The client interrupts the statement. The session continues.
     Query,
-    /// The client ends the session.
+    /// The session ends: its client kills it, or its requests exceed a limit.
     Session,
-    /// `request_timeout` has passed.
+    /// `request_timeout` has passed, or more than `max_waiting_writers` handlers wait for clients.
     Deadline,
     /// The connection or the runtime has ended.
     Connection,

@@ -156,8 +156,8 @@ impl ServerConn {
         self.push_ready();
     }
 
-    /// Ends the sessions, and what is `asked` besides, after `half_close_timeout`. The peer has finished
-    /// sending, and may be gone.
+    /// Ends the sessions after `half_close_timeout`, unless all are idle and nothing is `asked`.
+    /// The peer has finished sending, and may be gone.
     pub(super) fn end_later(self: &Arc<Self>, asked: bool) {
         let is_idle = |session: &Arc<dyn AnySession>| session.shared().mail(|mail| mail.is_idle());
         if !asked && self.sessions().iter().all(is_idle) {

@@ -12,8 +12,9 @@ use crate::codec::auth::DigestSalt;
 ///
 /// One value serves all connections of a [`Server`](super::Server), from many threads. Data of one
 /// session is a [`Session`](Self::Session), which two threads never use at once. All calls may
-/// wait; long waits should be [announced](crate::stall). A panic is counted and ends the session
-/// with a fatal error to its client.
+/// wait; long waits should be [announced](crate::stall). A panic is counted. In `open` and
+/// `execute` it ends the session with a fatal error, during the login it closes the connection, and
+/// in `timestamp` the client gets an error.
 ///
 /// ```
 /// use epoll_group::Runtime;

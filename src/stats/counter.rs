@@ -29,8 +29,8 @@ named! {
 
     ClosedByPeer "closed_by_peer" "connections ended because the peer finished",
     ClosedByHandler "closed_by_handler" "connections ended by the protocol or through their handle",
-    ClosedReset "closed_reset" "connections reset by the peer",
-    ClosedIoError "closed_io_error" "connections ended by any other socket error",
+    ClosedReset "closed_reset" "connections reset by the peer, or whose peer is gone",
+    ClosedIoError "closed_io_error" "connections ended by another socket error, and connects that failed",
     ClosedWriteTimeout "closed_write_timeout"
         "connections ended: the peer took too little in net_write_timeout",
     ClosedFirstBytesTimeout "closed_first_bytes_timeout"
@@ -54,7 +54,7 @@ named! {
     ClosedCut "closed_cut" "connections cut at the deadline of a drain",
 
     HandshakesCompleted "handshakes_completed" "times the layers of a connection became ready",
-    Receives "receives" "calls of Protocol::received",
+    Receives "receives" "calls of Protocol::received and Protocol::notified",
     RecvCalls "recv_calls" "recv system calls",
     SendCalls "send_calls" "send system calls",
     BytesReceived "bytes_received" "bytes read from sockets",
@@ -64,10 +64,10 @@ named! {
     ReadsPaused "reads_paused" "times reading stopped, at the high watermark or by pause_reads",
     ReadsResumed "reads_resumed" "times reading went on, at the low watermark or by resume_reads",
     TurnsRequeued "turns_requeued"
-        "receive turns that ran out of budget and went to the back of the queue",
+        "receive turns that went to the back of the queue: budget spent, or a step of a handshake",
 
-    TasksRun "tasks_run" "tasks run",
-    UrgentTasks "urgent_tasks" "tasks that went to the lane of work in progress",
+    TasksRun "tasks_run" "spawned closures and timer callbacks run",
+    UrgentTasks "urgent_tasks" "tasks of work in progress, logins and administration",
     TasksOverflowed "tasks_overflowed" "tasks that were queued beyond the capacity of their queue",
     SpawnRefused "spawn_refused" "closures given back to their spawner: queue full or draining",
     TimersSet "timers_set" "timers set, a repeating one once",
@@ -102,9 +102,9 @@ named! {
         "runs of sessions by the worker that found them runnable",
     SessionRunsQueued "session_runs_queued" "runs of sessions left to a queue by that worker",
     RequestsExecuted "requests_executed" "requests that the service executed",
-    RequestsCancelled "requests_cancelled" "requests cancelled by a kill",
-    RequestsExpired "requests_expired" "requests cancelled after request_timeout",
-    RequestsRefusedQueue "requests_refused_queue" "requests refused: max_queued_messages reached",
+    RequestsCancelled "requests_cancelled" "requests cancelled by a kill that leaves their session open",
+    RequestsExpired "requests_expired" "requests cancelled after request_timeout, or by max_waiting_writers",
+    RequestsRefusedQueue "requests_refused_queue" "requests refused: max_queued_messages, or 1024 requests for timestamps, reached",
     RequestsRefusedBytes "requests_refused_bytes"
         "requests refused: max_queued_bytes or max_queued_bytes_per_connection reached",
     RequestsRefusedAccount "requests_refused_account"
@@ -134,7 +134,7 @@ named! {
         "reserve threads added because all others waited",
     ThreadsLeft "threads_left" "dynamic threads that left",
     ThreadStartFailed "thread_start_failed" "threads that the system refused",
-    ThreadsLimited "threads_limited" "times a thread was wanted and max_threads reached",
+    ThreadsLimited "threads_limited" "times a thread was wanted, and max_threads or its part for ordinary threads was reached",
     Stalls "stalls" "announced stalls",
     StallsUncounted "stalls_uncounted" "announced waits of kinds that do not count",
     WatchdogChecks "watchdog_checks" "looks of the watchdog",

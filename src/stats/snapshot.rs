@@ -76,7 +76,7 @@ macro_rules! snapshot {
 snapshot! {
     groups: u64, "epoll groups";
 
-    workers: u64, "worker threads that were started";
+    workers: u64, "base and dynamic threads";
     base_threads: u64, "base threads, which are there from the start";
     dynamic_threads: u64, "threads added while handlers wait or the queue is long";
     reserve_threads: u64, "threads for urgent work alone, called when all others wait";
@@ -86,7 +86,7 @@ snapshot! {
     standby_threads: u64, "reserve threads that wait to be called";
 
     queue_len: u64, "tasks in the queues, up to their capacity";
-    urgent_queue_len: u64, "tasks in the lanes of work in progress";
+    urgent_queue_len: u64, "queued tasks of work in progress, logins and administration";
     overflow_len: u64, "tasks in the queues beyond their capacity";
     queue_high_water: u64, "length of the longest queue that any group ever had";
     oldest_task_age: Duration, "age of the task that has waited longest of all groups";
@@ -94,13 +94,13 @@ snapshot! {
 
     connections: u64, "connections open";
     listeners: u64, "listening sockets";
-    silent_connections: u64, "accepted, nothing received yet";
+    silent_connections: u64, "accepted, no first bytes yet, and a time for them";
     handshakes: u64, "accepted connections whose layers are not ready yet";
     paused_connections: u64, "not read: their backlog is long, or pause_reads was called";
     closing_connections: u64, "about to end: what they held or sent is waited for";
     slots_allocated: u64, "slots for connection contexts, used and free";
     slots_free: u64, "slots that wait for a connection";
-    buffered_bytes: u64, "bytes in read buffers and backlogs";
+    buffered_bytes: u64, "bytes in read buffers, backlogs and layers";
 
     unauthenticated_connections: u64, "accepted, not logged in yet";
     sessions: u64, "sessions open";
@@ -109,7 +109,7 @@ snapshot! {
     deferred_requests: u64, "requests whose answer comes later, on no thread";
     waiting_writers: u64, "handlers that wait until their peer grants room";
 
-    timers_pending: u64, "timers that have not fired yet";
+    timers_pending: u64, "timers that have not fired yet, and deadlines of connections and listeners";
 }
 
 impl Snapshot {

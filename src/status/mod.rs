@@ -103,7 +103,8 @@ impl Status {
         }
     }
 
-    /// Adds a listener, whose connections are then counted on the page. It may be dropped before.
+    /// Adds a listener, whose connections are then counted on the page. The listener may be dropped
+    /// while the page is served.
     #[must_use]
     pub fn listener(mut self, name: impl Into<String>, listener: &Listener) -> Self {
         let name = format!("{}, {}", name.into(), listener.local_addr());

@@ -1,4 +1,4 @@
-//! Only source of atomics, locks and cells: std, or loom in a model.
+//! Atomics, locks and cells of modelled code: std, or loom in a model.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -148,8 +148,6 @@ pub(crate) const MAX_CPU: usize = 65_535;
 const SHOWN: usize = 32;
 
 /// Reason why a text is no list of CPUs.
-///
-/// It concerns only that text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseCpuSetError {

@@ -110,7 +110,7 @@ impl ThreadUsage {
         Some(Self { cpu_time, waits: usage.ru_nvcsw })
     }
 
-    /// Usage after the thread has run for so long.
+    /// Usage after the thread has run for `time`.
     pub(crate) fn after(self, time: Duration) -> Self {
         Self { cpu_time: self.cpu_time + time, ..self }
     }

@@ -1,4 +1,4 @@
-//! Unfinished frame: finished, or rolled back.
+//! [`Frame`]: to be finished or rolled back.
 
 use super::Template;
 use super::buffer::{Mark, OutBuffer};
@@ -79,7 +79,7 @@ impl<'b> Frame<'b> {
         Ok(())
     }
 
-    /// Length on the wire so far: all but the header, and its kind byte.
+    /// Length on the wire so far: kind byte and body.
     #[inline]
     fn length(&self) -> usize {
         self.buffer.since(self.mark).saturating_sub(self.header.bytes().saturating_sub(1))

@@ -95,7 +95,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Metadata of a message of the generated types.
+    /// Column of a `ColumnMetaData` message.
     #[must_use]
     pub fn from_message(message: &'a ColumnMetaData) -> Self {
         Self {

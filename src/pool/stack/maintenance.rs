@@ -133,7 +133,7 @@ impl<C, W> Stack<C, W> {
 
     /// Forgets a timer that has run, or that the host has dropped.
     pub(in crate::pool) fn disarm(&mut self, at: Instant) {
-        // Most timers that run are the first of all.
+        // The earliest is last, and mostly it ran.
         if let Some(n) = self.armed.iter().rposition(|armed| *armed == at) {
             self.armed.remove(n);
         }
@@ -208,7 +208,7 @@ impl<C, W> Stack<C, W> {
         Ok(self.version)
     }
 
-    /// Changes the limits: those that were set for this backend alone, if `own`.
+    /// Changes the limits. `own`: they are set for this backend alone.
     pub(in crate::pool) fn set_limits(
         &mut self,
         now: Instant,

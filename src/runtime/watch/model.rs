@@ -75,8 +75,8 @@ fn work_is_set_aside() {
     });
 }
 
-/// A worker gets up with the permit, takes events, and gives the permit up for the first of them. The
-/// watchdog, which may see that it has no permit any more, has to see the events.
+/// A worker gets up with the permit, takes events, and gives the permit up for the first of them.
+/// If the watchdog sees the permit given up, it has to see the events.
 fn events_are_taken_before_the_permit_is_given_up() {
     explore(|| {
         let worker = worker();

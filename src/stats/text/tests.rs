@@ -89,7 +89,7 @@ fn the_text_has_each_gauge_and_only_the_counters_that_counted() {
         assert!(line.is_some_and(|line| line.ends_with(gauge.help)), "{}", gauge.name);
     }
     assert!(
-        text.contains("workers                                     4  worker threads that were")
+        text.contains("workers                                     4  base and dynamic threads")
     );
     assert!(text.contains("oldest_task_age                       1.50 ms  age of the task"));
     assert!(
