@@ -139,8 +139,8 @@ impl Admin {
     }
 
     fn set(&self, name: &str, value: &str) -> Result<String, String> {
-        // Called again if another tunable changes at the same time.
         let mut refused = None;
+        // `set` runs again if another tunable changes at the same time.
         let set = |config: Config| {
             config.clone().set(name, value).unwrap_or_else(|error| {
                 refused = Some(error);

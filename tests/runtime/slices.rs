@@ -54,7 +54,7 @@ fn skip(reason: &str) {
     writeln!(std::io::stderr(), "{text}").expect("stderr is open");
 }
 
-/// Runs the test in a child, on a kernel that has custom slices, with the default slice.
+/// Calls `code` with the default slice, in a child. Skips without custom slices.
 fn with_slices(code: impl FnOnce(u64)) {
     in_child(|| {
         let has_slices = || {

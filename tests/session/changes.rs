@@ -74,7 +74,7 @@ fn a_shorter_queue_ends_a_session_at_its_next_request() {
     }
 }
 
-/// Set when it is dropped.
+/// Sets the flag on drop.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

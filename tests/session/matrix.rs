@@ -18,13 +18,13 @@ use lab::{LONG, eventually};
 /// First reaction of the server:
 ///
 /// ```text
-///   .       no answer: it is ignored, or does what it does in silence
+///   .       no answer: the message is ignored, or served in silence
 ///   +kind   an answer of that kind of the server
 ///   code    an ERROR with that code
 ///   ?code   an ERROR with that code, and the connection is closed
 ///   !code   a FATAL error with that code; the connection goes on
 ///   #code   a FATAL error with that code, and the connection is closed
-///   ...     no answer before the request that runs has ended; then the one of the idle session
+///   ...x    no answer until the running request has ended; then x
 /// ```
 ///
 /// The columns: not logged in; with a challenge; then logged in, on session 0; on an unknown

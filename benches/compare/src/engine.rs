@@ -35,7 +35,7 @@ pub struct Transaction {
     writer: Option<Writer>,
 }
 
-/// Connection with an open transaction of SQLite. It is closed before others may write.
+/// Connection with an open transaction of SQLite. If dropped, it closes before others may write.
 #[derive(Debug)]
 struct Writer {
     connection: Connection,
@@ -53,7 +53,7 @@ struct WriteLock {
 struct Queue {
     held: bool,
     waiting: usize,
-    /// Turns that waiting sessions have and have not seen yet.
+    /// Turns granted to sessions that still sleep.
     granted: usize,
 }
 

@@ -32,8 +32,8 @@ impl Cancels {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next request begins: the one before is over, or was cancelled. This one may be, too: since
-    /// it was given to us.
+    /// Begins the next request. The last one has ended or was cancelled. This one may be cancelled
+    /// already.
     pub fn begin(self: &Arc<Self>) -> Ticket {
         let mut running = self.running();
         running.request += 1;
@@ -41,7 +41,7 @@ impl Cancels {
         Ticket { cancels: Arc::clone(self), request: running.request }
     }
 
-    /// The request that was cancelled has ended for the client. What of it is still under way stays
+    /// The request that was cancelled has ended for the client. Its running statements stay
     /// cancelled.
     pub fn clear(&self) {
         let mut running = self.running();

@@ -98,7 +98,7 @@ impl Proxy {
         (0..self.nodes.len()).collect()
     }
 
-    /// Where the rows are.
+    /// Work for these rows.
     fn of_rows(&self, rows: &Rows, sql: Sql<'_>) -> Result<Work, SessionError> {
         let effect = rows.effect;
         let nodes = match &rows.ids {
@@ -288,7 +288,7 @@ impl Service for Proxy {
         front.close();
     }
 
-    /// Those of the first data node: they are in order for all.
+    /// From the first data node, so all clients see one order.
     fn timestamp(&self, _: &Peer, count: u32) -> Result<u64, SessionError> {
         let node = self.nodes.get(0);
         let version = node.version();

@@ -320,7 +320,7 @@ impl Spread {
         let mut values = Vec::with_capacity(layout.columns.len());
         for (number, column) in layout.columns.iter().enumerate() {
             values.push(match combine.get(number) {
-                // The value of another column is not needed.
+                // Keys and averages are not read.
                 Some(Combine::Key | Combine::Average { .. }) => Cell::Null,
                 _ => Cell::read(cell(&row, number)?, column, self.lent.name(at))?,
             });

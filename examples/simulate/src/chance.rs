@@ -34,7 +34,7 @@ impl Chance {
         self.below(count) == 0
     }
 
-    /// Of a million times, so often.
+    /// True `per_million` times in a million.
     pub fn happens(&self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)
     }
@@ -43,7 +43,7 @@ impl Chance {
         of[self.index(of.len())]
     }
 
-    /// Which one, each as often as its weight says.
+    /// Random index, by weight.
     pub fn weighted(&self, weights: &[u32]) -> usize {
         let sum = weights.iter().map(|&weight| u64::from(weight)).sum();
         let mut left = self.below(sum);

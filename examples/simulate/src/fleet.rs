@@ -172,7 +172,7 @@ impl Fleet {
         }
     }
 
-    /// Makes a request in one of the sessions, which goes if it has ended.
+    /// Makes a request in one of the sessions, and drops that if it has ended.
     fn ask(&self, scene: &Scene) {
         let Some(mut session) = self.take_session(scene) else { return };
         let task = match scene.chance.below(4) {
@@ -210,7 +210,7 @@ impl Fleet {
         scene.count(if result.is_ok() { "fleet: answered" } else { "fleet: an error" });
     }
 
-    /// At rest all have their outcomes, but for callers where no session is free.
+    /// Checks at rest: all have outcomes, or wait while no session is free.
     pub fn check_stuck(&self, scene: &Scene) {
         let (status, asked, waiting) =
             (self.client.status(), self.asked.borrow(), self.waiting.borrow());
@@ -244,7 +244,7 @@ impl Fleet {
         self.pool.close(scene);
     }
 
-    /// After the end nothing is left.
+    /// Checks that nothing is left.
     pub fn check_end(&self, scene: &Scene) {
         let stats = self.runtime.stats();
         let left = stats.connections + stats.timers_pending + self.waiting.borrow().len() as u64;

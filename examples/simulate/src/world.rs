@@ -189,7 +189,7 @@ impl World {
         self.look_at_clock();
     }
 
-    /// Clients whose time has come.
+    /// Runs due client time-outs.
     fn look_at_clock(&self) -> bool {
         let now = self.scene.now();
         let mut any = false;
@@ -301,7 +301,7 @@ impl World {
         });
         let waits: Vec<_> = waits.map(|end| (end.peer, end.connection.clone())).collect();
         drop(ends);
-        // Bytes taken before give it a second chance, and a late look a third.
+        // A peer may have two periods more: for bytes taken, for a late check.
         for _ in 0..if waits.is_empty() { 0 } else { 3 } {
             self.let_pass(scene.now() + limit);
         }
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// When something moves again by itself.
+    /// Time of the next move by itself.
     fn next_time(&self) -> Option<Instant> {
         let scene = &self.scene;
         let now = scene.now();
@@ -379,7 +379,7 @@ impl World {
 
 /// Limit of rounds without rest.
 const MOST_ROUNDS: u32 = 200_000;
-/// A timer that is looked at later than this is on time.
+/// Step of the clock. A timer this late still counts as on time.
 const STEP: Duration = Duration::from_millis(20);
 /// Limit of timers that are left when no peer is there any more.
 const MOST_TIMERS: u32 = 1000;

@@ -21,7 +21,7 @@ pub(crate) struct Account {
     pub(crate) unknown: u64,
     /// Answers that do not fit their question; part of `answered`.
     pub(crate) wrong: u64,
-    /// Requests without an answer, by the kind of error.
+    /// Requests that failed, by the kind of error.
     pub(crate) errors: BTreeMap<String, u64>,
     /// Text of the first failure.
     pub(crate) first: Option<String>,
@@ -49,7 +49,7 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Counts a request that is sent.
+    /// Counts a request.
     pub(crate) const fn ask(&mut self) {
         self.asked += 1;
     }

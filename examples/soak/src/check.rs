@@ -94,8 +94,7 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     }
 }
 
-/// Checks that requests which the server executed agree with the outcomes that its clients saw:
-/// accepted = answered + refused + cut.
+/// Checks the number of executed requests: answered <= executed <= answered + refused + unknown.
 fn executed(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnMut(String)) {
     let counter = if server == ECHO { "frames_answered" } else { "requests_executed" };
     let executed = rise(outcome, server, counter);

@@ -121,9 +121,9 @@ impl Store {
     /// transaction can be begun, but not waited for. A panic of `done` affects nothing else.
     ///
     /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
-    /// announced stall; never for a flush, except the one transaction that flushes for all. A
-    /// transaction without puts and deletions reads the last durable revision and waits for no row, but in
-    /// [`Design::Compensate`], and if a compaction passes the revision meanwhile.
+    /// announced stall; never for a flush, unless it leads the flush of all. A transaction without
+    /// puts and deletions reads the last durable revision and waits for no row, except with
+    /// [`Design::Compensate`], or if a compaction passes the revision meanwhile.
     pub fn txn(&self, txn: Txn, done: impl FnOnce(Result<Outcome, StoreError>) + Send + 'static) {
         // Readers of this design see revisions that are not durable yet.
         let compensates = self.0.index.design() == Design::Compensate;
@@ -178,7 +178,7 @@ impl Store {
         Ok(Found { revision, entries })
     }
 
-    /// The first whose data is there, if it is no deletion.
+    /// Newest entry with data, unless it is a deletion.
     fn compensate(
         &self,
         candidate: &Candidate,
@@ -301,8 +301,8 @@ impl Shared {
         self.rows.hold(&keys)
     }
 
-    /// Refuses reads before `compacted`, and waits until that is durable, and what was to be removed
-    /// before is, as much as one flush takes.
+    /// Refuses reads before `compacted`. Waits for a flush that makes this durable and removes
+    /// records, as many as fit.
     fn flush(self: &Arc<Self>, compacted: u64) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
         let shared = Arc::clone(self);

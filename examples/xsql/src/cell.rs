@@ -59,7 +59,7 @@ pub(crate) fn heading(column: &ColumnMetaData, place: usize) -> Heading {
     Heading { label, is_number }
 }
 
-/// Functions give bytes that are text all the same.
+/// Functions return some texts as bytes.
 fn bytes_or_text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -70,7 +70,7 @@ fn bytes_or_text(bytes: &[u8]) -> String {
     }
 }
 
-/// Without line breaks, and without what a terminal would take as an order.
+/// Escapes line breaks and other control characters.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for char in text.chars() {

@@ -15,7 +15,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
 /// Exit status after a SIGTERM.
 const TERMINATED: u8 = 128 + 15;
-/// The prompt asks the terminal to mark pasted text.
+/// Ends the marking of pastes, which the prompt began.
 const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
 /// The statement that runs, if one does. Cheap to clone.

@@ -10,11 +10,11 @@ use sqlparser::tokenizer::Location;
 
 use crate::refuse::wrong_arguments;
 
-/// The only values that the sharding column can have; others are not looked at by the statement.
+/// Values of the sharding column to which a statement is restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
     ids: Vec<Id>,
-    /// Each of them has to be there: they are rows that are made.
+    /// True for inserted rows. None of their ids may be NULL.
     all: bool,
 }
 
@@ -50,7 +50,7 @@ impl Ids {
         Self { ids, all: false }
     }
 
-    /// The ids of rows that are made.
+    /// Ids of inserted rows.
     pub(super) const fn all(ids: Vec<Id>) -> Self {
         Self { ids, all: true }
     }
@@ -59,8 +59,8 @@ impl Ids {
         self.ids.len()
     }
 
-    /// The nodes on which the rows are, of so many, each once and in order. None when there can be no
-    /// such row: nothing is equal to NULL.
+    /// Returns the nodes of the rows, each once and in order, out of `nodes`. Empty if no row can
+    /// match: nothing equals NULL.
     pub fn nodes<S: Scalars + ?Sized>(
         &self,
         arguments: &S,
@@ -113,8 +113,7 @@ pub(super) fn number_of(value: ScalarValue<'_>) -> Result<Option<i128>, SessionE
     number.map(Some).ok_or_else(|| wrong_arguments("the id is no integer"))
 }
 
-/// The number that all servers read in this text. `5.0`, ` 5` and `5 apples` are equal to 5 as well,
-/// but who knows to whom.
+/// Integer in the text. `5.0`, ` 5` and `5 apples` are none here: servers differ on them.
 fn integer(text: &str) -> Option<i128> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain =
@@ -122,7 +121,7 @@ fn integer(text: &str) -> Option<i128> {
     if plain { text.parse().ok() } else { None }
 }
 
-/// The column that decides, and what it may be called in a statement.
+/// The sharding column and its names in a statement.
 #[derive(Debug)]
 pub(super) struct KeyColumn<'a> {
     pub(super) column: &'a str,

@@ -1,14 +1,14 @@
 //! Execution plans on SQLite: what a client asks for without a word of SQL.
 //!
 //! ```text
-//!  PROJECT       stages.rs   rows through what stands above a table, one by one;
-//!  FILTER        expr.rs     expressions are typed once, and then computed as MySQL would
+//!  PROJECT       stages.rs   nodes above the table, row by row
+//!  FILTER        expr.rs     typed once, then computed as MySQL would
 //!  AGGR          aggregate.rs
 //!     │
-//!  TABLE_PROJECT shape.rs    the bottom of the plan without its values: a key into
-//!  GET           access.rs   prepared statements and the columns of their results,
-//!  TABLE_SCAN    catalogue.rs  which is read only for a shape that is new
-//!  RANGE_SCAN    keys.rs     and where the keys begin and end
+//!  TABLE_PROJECT shape.rs    bottom of the plan without its values: the key of the next
+//!  GET           access.rs   prepared statements and the columns of their results
+//!  TABLE_SCAN    catalogue.rs  read only for a new shape
+//!  RANGE_SCAN    keys.rs     bounds of keys
 //! ```
 //!
 //! Names in a plan are looked up in the catalogue and quoted, values are bound: no text of the client
@@ -41,7 +41,7 @@ pub use access::Cache;
 use shape::Asked;
 pub use stages::PlanRows;
 
-/// A plan that was read as far as no table is needed for it.
+/// Plan, read as far as possible without a table.
 #[derive(Debug)]
 pub struct PlanRequest<'a> {
     message: &'a ExecPlan,

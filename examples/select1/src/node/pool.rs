@@ -76,7 +76,7 @@ const STATEMENTS: usize = 128;
 const STEPS: i32 = 4096;
 /// Most bytes of a value and of a row, as many as a packet of MySQL may have.
 pub const LONGEST_VALUE: usize = 64 << 20;
-/// Only other processes can make a connection wait for a lock of SQLite's own.
+/// Longest wait for a lock of SQLite, which only other processes hold.
 const BUSY: Duration = Duration::from_millis(200);
 
 impl Pool {
@@ -171,7 +171,7 @@ impl Pool {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Tables have changed.
+    /// Makes caches outdated.
     pub fn tables_changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -210,7 +210,7 @@ impl Lent {
         Ok(inserted)
     }
 
-    /// Goes back to this transaction.
+    /// Returns this to `home` on drop.
     pub fn go_back_to(&mut self, home: &Arc<Home>) {
         self.home = Some(Arc::clone(home));
     }

@@ -49,13 +49,13 @@ pub struct Transaction {
     /// Its connection, in a transaction of SQLite: from the first change on, or the first read of one
     /// that reads repeatably. Dropped, it is rolled back.
     pub db: Arc<Home>,
-    /// The right to write, from the first change on. Behind `db`, so that it outlives it.
+    /// The right to write, from the first change on. Declared after `db`: dropped after it.
     pub turn: Option<WriteTurn>,
     /// Names of the savepoints, by their numbers in SQLite. A savepoint loses its name to a later one of
     /// the same name. The last savepoint always has a name.
     pub savepoints: Vec<Option<String>>,
     pub xa: Option<XaBranch>,
-    /// All that it did is undone, which its client may not know: nothing but its end goes well.
+    /// It was rolled back, and its client may not know: all but its end is refused.
     pub lost: bool,
 }
 
@@ -105,7 +105,7 @@ impl EngineSession {
     /// Runs its statements in this database from now on.
     ///
     /// # Errors
-    /// It is in a transaction of another one.
+    /// A transaction is open.
     pub fn change_database(&mut self, database: Arc<Database>) -> Result<(), SessionError> {
         if Arc::ptr_eq(&database, &self.database) {
             return Ok(());
@@ -151,7 +151,7 @@ impl EngineSession {
         }
     }
 
-    /// Leaves a transaction that refuses all but its end.
+    /// Puts a lost transaction in place of the open one.
     fn lose(&mut self) {
         let xa = self.transaction.take().and_then(|transaction| transaction.xa);
         self.transaction = Some(Transaction { lost: true, xa, ..Transaction::default() });
@@ -163,7 +163,7 @@ impl EngineSession {
         self.keep(warning);
     }
 
-    /// An error is the only thing that `show warnings` then shows of its statement.
+    /// Notes an error, which `show warnings` then shows alone.
     pub fn failed(&mut self, error: &SessionError) {
         let text = String::from_utf8_lossy(error.message()).into_owned();
         self.warnings.clear();
@@ -180,7 +180,7 @@ impl EngineSession {
         }
     }
 
-    /// Remembers what a statement has changed, for the functions that tell it.
+    /// Remembers what a statement has changed, for `row_count()` and its like.
     pub fn changed(&self, rows: i64, last_insert_id: u64) {
         *self.facts.row_count.lock().unwrap_or_else(PoisonError::into_inner) = rows;
         if last_insert_id > 0 {

@@ -76,8 +76,7 @@ fn compact(index: &Index, stored: &Stored, at: u64, mutant: Mutant) {
     stored.lock().unwrap().retain(|revision| !removed.contains(revision));
 }
 
-/// A reader of both keys, of the newest transaction or another one, finds the data of what it finds, and
-/// whole transactions only.
+/// Reads both keys. Each revision found must have its data, and both must be of one transaction.
 fn look(index: &Index, stored: &Stored, at: Option<u64>, mutant: Mutant) {
     let snapshot = || stored.lock().unwrap().clone();
     let both = KeyRange::Span(Key::from(&b"a"[..]), None);

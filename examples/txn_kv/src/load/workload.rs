@@ -46,7 +46,7 @@ impl Workload {
         (Self::Fill { operations }, Until::Requests(requests))
     }
 
-    /// True if it reads keys, which have to be there before.
+    /// True if its requests read keys, which a fill writes.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::Put { .. } | Self::Fill { .. })
@@ -54,7 +54,7 @@ impl Workload {
 
     /// # Errors
     ///
-    /// It makes no sense for this shape.
+    /// The load does not fit this shape.
     pub(super) fn check(self, shape: &Shape) -> Result<(), String> {
         match self {
             // No two operations of a transaction write the same key.

@@ -54,7 +54,7 @@ impl Summary {
         self.rate(self.answers())
     }
 
-    /// Nanoseconds that this share of all right answers took, or less.
+    /// Nanoseconds within which this share of right answers came.
     pub fn quantile(&self, share: f64) -> u64 {
         self.latencies().value_at_quantile(share)
     }

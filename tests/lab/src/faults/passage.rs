@@ -58,7 +58,7 @@ struct Lane<'a> {
     done: bool,
     /// The receiver takes nothing now.
     blocked: bool,
-    /// Nothing is to be done before; `None`: before more bytes come.
+    /// Time of the next step since the begin. `None`: on more bytes.
     wait: Option<Duration>,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Lane<'a> {
         !self.done && self.plan.room() > 0
     }
 
-    /// Reads once, and sends what may be sent; how the connection ends, if it does.
+    /// Reads once, and sends what may be sent. Returns the end, if it has come.
     fn step(&mut self, began: Instant) -> io::Result<Option<End>> {
         self.blocked = false;
         self.wait = None;

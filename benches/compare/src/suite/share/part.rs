@@ -93,9 +93,9 @@ impl Part {
         Self::of_program(&frame.symbol, &frame.object)
     }
 
-    /// True if the engine does it, or has it done: by the innermost function that is not the kernel's,
-    /// the C library's or the allocator's. So pages that the engine reads count, and the answer that
-    /// it has encoded does not.
+    /// True if the sample is the engine's: by the innermost function that is not the kernel's, the
+    /// C library's or the allocator's. So pages that the engine reads count, and the answer that it
+    /// has encoded does not.
     pub fn is_of_engine(sample: &Sample) -> bool {
         let serves_all = |object: &str| is_kernel(object) || object.contains("/libc");
         let mut parts = sample
@@ -107,7 +107,7 @@ impl Part {
         parts.find(tells) == Some(Self::Handler)
     }
 
-    /// A function outside of the kernel.
+    /// Part of a user function.
     fn of_program(symbol: &str, object: &str) -> Self {
         let places = NAMES.iter().filter_map(|(name, part)| Some((symbol.find(name)?, *part)));
         if let Some((_, part)) = places.min_by_key(|(place, _)| *place) {
@@ -130,7 +130,7 @@ impl Part {
         matches!(self, Self::KernelHandOver | Self::Kernel)
     }
 
-    /// True if it is the cost of handing requests from thread to thread, or of being able to.
+    /// True for what passes requests between threads: queues, locks, wake-ups.
     pub fn is_hand_over(self) -> bool {
         matches!(self, Self::Runtime | Self::KernelHandOver)
     }

@@ -1,4 +1,4 @@
-//! The text of a query for SQLite: what MySQL writes otherwise is replaced, the rest stays.
+//! The text of a query for SQLite: what MySQL writes differently is replaced, the rest stays.
 
 mod clauses;
 
@@ -46,7 +46,7 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     }
     let mut edits: Vec<_> =
         reader.tokens.removed.iter().map(|range| (range.clone(), " ".to_owned())).collect();
-    // Semicolons, and what may stand between them.
+    // Removes what follows the last token.
     if let Some(last) = tokens.last() {
         edits.retain(|(range, _)| range.end <= last.end());
         if last.end() < reader.text.len() {
@@ -143,7 +143,7 @@ impl Rewrite<'_, '_> {
         self.edits.push((range, with.into()));
     }
 
-    /// Tokens from..to.
+    /// Removes the tokens `from..to`.
     fn remove(&mut self, from: usize, to: usize) {
         self.replace(self.tokens[from].start..self.tokens[to - 1].end(), " ");
     }
@@ -190,7 +190,7 @@ impl Rewrite<'_, '_> {
                 }
             }
             Kind::Mark => {
-                // `?1` means something to SQLite.
+                // `?1` is a numbered parameter of SQLite.
                 if self.tokens.get(at + 1).is_some_and(|next| next.start == token.end())
                     && matches!(self.tokens[at + 1].kind, Kind::Number | Kind::Word)
                 {
@@ -244,10 +244,10 @@ impl Rewrite<'_, '_> {
         let with = match token.text {
             "||" => " or ",
             "&&" => " and ",
-            // A test for truth in SQLite, which makes 5 equal to true.
+            // In SQLite `5 is true` holds: it tests for truth.
             "<=>" if self.is_word(at + 1, "true") || self.is_word(at + 1, "false") => " is +",
             "<=>" => " is ",
-            // The quotient of integers is no integer either.
+            // In MySQL the quotient of integers may have a fraction.
             "/" => " * 1.0 / ",
             // Two of them would be a comment.
             "-" if self.is_symbol(at + 1, "-") => "- ",
@@ -264,7 +264,7 @@ impl Rewrite<'_, '_> {
         let before_dot = self.is_symbol(at + 1, ".");
         let name = token.name().unwrap_or_default();
         if name.eq_ignore_ascii_case(SEQUENCES) {
-            // Its last step may overflow.
+            // Hidden: its last step may overflow.
             return Err(no_table(self.reader.schema, &name));
         }
         if before_dot
@@ -275,7 +275,7 @@ impl Rewrite<'_, '_> {
             self.remove(at, at + 2);
             return Ok(at + 2);
         }
-        // A name of SQLite does not begin with `$`. sqlparser, which reads views, ends one at these.
+        // A name of SQLite does not begin with `$`. sqlparser, which reads views, ends names there.
         if token.kind == Kind::Word && token.text.contains(|c| c == '$' || c > '\u{ffff}') {
             self.replace(token.start..token.end(), format!("`{}`", token.text));
         }
@@ -338,7 +338,7 @@ impl Rewrite<'_, '_> {
         self.is_symbol(at + 3, ".") || self.tables.as_ref().is_none_or(|tables| tables[at])
     }
 
-    /// Does a table stand there?
+    /// True if a table stands there.
     fn is_table(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return false };
         // A comma is one of the from clause if that has begun; a sequence elsewhere is unlikely.
@@ -431,8 +431,8 @@ impl Rewrite<'_, '_> {
     }
 }
 
-/// Returns the text with these edits, which it sorts. If two of them overlap, it keeps the first one: that
-/// is the start of the longer one.
+/// Returns the text with these edits, which it sorts. Of two that overlap, it keeps the one that
+/// starts first.
 pub(super) fn edited(text: &str, edits: &mut Vec<(Range<usize>, String)>) -> String {
     edits.sort_by_key(|(range, _)| (range.start, range.end));
     let mut edited = String::with_capacity(text.len() + 16);
