@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # User-space instructions and looks at the clock per request of the echo server, with histograms off
-# and on, counted by callgrind. Two loads of different length; what differs is the requests' share. With
-# pauses between requests, because under callgrind each takes so long that the next one would meet it.
+# and on, counted by callgrind. Two loads of different length; what differs is the requests' share. There
+# are pauses between requests, because a request takes so long under callgrind that the next one would arrive meanwhile.
 #
 # Usage: benches/instructions.sh [CONNECTIONS] [FILE FOR THE RAW NUMBERS]
 set -euo pipefail

@@ -1,5 +1,6 @@
-//! Threads that start when handlers wait: the time until the handler runs that the others wait for, and the
-//! cost of an idle runtime. Predicts service. Each line asserts its outcome; the times are for the reader.
+//! Threads that start when handlers wait: the time until the handler runs that the others wait for,
+//! and the cost of an idle runtime. Predicts service. Each measurement checks its answers; the
+//! times are for the reader.
 //!
 //! `cargo bench --bench scaling`: about two minutes. As a test (`cargo test --benches`) each case runs
 //! once and small.
@@ -163,7 +164,7 @@ fn answer(mut peer: &TcpStream, frame: u8) {
     assert_eq!(byte[0], frame);
 }
 
-/// Time from the requests to wait, and one to free them, until all are free.
+/// Time from the requests that wait, and the one that frees them, to their last answer.
 fn freed(waiters: usize, waits: Waits) -> Run {
     let (runtime, listener) = start(waits, Duration::ZERO);
     let peers: Vec<_> = (0..waiters).map(|_| connect(&listener)).collect();

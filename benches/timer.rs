@@ -10,7 +10,7 @@ use epoll_group::internal::Timers;
 
 const PENDING: [u64; 3] = [10, 10_000, 1_000_000];
 
-/// Spread over an hour that begins in a second, in no order.
+/// Timers, spread in no order over an hour that begins in a second.
 fn pending(count: u64, from: Instant) -> Timers {
     let mut timers = Timers::new();
     for payload in 0..count {

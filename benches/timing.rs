@@ -1,5 +1,5 @@
-//! Times of criterion, so short that all benches together end within ten minutes. `-- --measurement-time 10`
-//! measures longer.
+//! Times of criterion, so short that all benches with it together end within ten minutes.
+//! `-- --measurement-time 10` measures longer.
 
 use std::time::Duration;
 

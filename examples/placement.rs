@@ -1,4 +1,4 @@
-//! Which group and which worker would run on which CPUs: of this machine, and of recorded ones.
+//! CPUs on which each group and each worker would run: on this machine, and on recorded ones.
 //!
 //! ```text
 //! cargo run --example placement                                 # here, and three recordings
@@ -6,7 +6,7 @@
 //! cargo run --example placement -- --recorded src/runtime/placement/sysfs/kunpeng-920.txt --groups 8
 //! ```
 //!
-//! Nothing is bound. It checks what it prints: every worker has a CPU, and only allowed ones.
+//! Nothing is bound. The program checks its output: every worker has a CPU, and only allowed ones.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -32,7 +32,8 @@ struct Args {
     /// on: base workers share the CPUs of their group; off: one CPU each
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = multi)]
     multi: BaseWorkers,
-    /// In place of this machine, those that these files describe, as in src/runtime/placement/sysfs
+    /// Show, in place of this machine, the machines that these files describe, as in
+    /// src/runtime/placement/sysfs
     #[arg(long, value_name = "FILE", num_args = 1..)]
     recorded: Vec<PathBuf>,
 }

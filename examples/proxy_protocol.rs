@@ -93,7 +93,7 @@ fn refused(
 ) -> Result<(), Box<dyn Error>> {
     let mut peer = TcpStream::connect(at)?;
     peer.set_read_timeout(Some(Duration::from_secs(10)))?;
-    // It may have ended already.
+    // The connection may have ended already.
     let _ = peer.write_all(bytes);
     let mut answer = Vec::new();
     // A reset is an end as well.

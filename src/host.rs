@@ -5,11 +5,12 @@ use std::time::Duration;
 use crate::Handle;
 use crate::pool::Host;
 
-/// What a full queue refused is tried again after this.
+/// Delay after which code that a full queue refused runs as a timer.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// On the workers of the runtime; with [`with_class`](Handle::with_class) of a class that goes first.
-/// When the runtime drains, nothing runs any more.
+/// Runs the code of a pool on the workers of the runtime, with the class of the handle. Code of an
+/// urgent class goes first, see [`with_class`](Handle::with_class). While the runtime drains,
+/// `spawn` drops its code. After the drain nothing runs any more.
 impl Host for Handle {
     fn spawn(&self, code: Box<dyn FnOnce() + Send>) {
         if let Err(error) = Self::spawn(self, code)

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::args::Attack;
 use crate::node;
 
-/// Attacks until its input ends, and says what became of it.
+/// Attacks until standard input ends, and prints the tally.
 pub(crate) fn attack(attack: &Attack) -> Result<(), Box<dyn Error>> {
     lab::load::raise_descriptor_limit()?;
     let target = Target { small: "one".into(), ..node::target(attack.address) };

@@ -58,7 +58,8 @@ pub(crate) struct Ratios {
 pub(crate) struct Cost {
     /// CPU seconds a second.
     pub(crate) cpu_quiet: f64,
-    /// The bystanders are here half of the time.
+    /// CPU seconds a second during the attack, when the bystanders ask the server in half of the
+    /// windows.
     pub(crate) cpu_abused: f64,
     pub(crate) before: Reading,
     /// At the ends of windows.
@@ -390,7 +391,7 @@ pub(crate) fn tells_of_an_end(counter: &str) -> bool {
     counter.starts_with("closed_") || counter.contains("refused")
 }
 
-/// This program behind another one, which replaces itself by it.
+/// Command that starts this program through another one, which then becomes this program.
 fn wrapped(by: &str, args: &[&str]) -> Result<Command, Box<dyn Error>> {
     let mut command = Command::new(by);
     command.args(args).arg(std::env::current_exe()?);

@@ -6,17 +6,18 @@
 //!                  server ◀─── bystanders      quiet     A: before the attack and after it
 //! ```
 //!
-//! Each box is a process. The bystanders ask one of the two servers at a time, in windows of 400 ms:
-//! A A …, B C C B and so on, A A …. A ratio B / C compares neighbours. A ratio B / A compares windows of the
-//! first half of the attack with those before it, and of the second half with those after it. B / A is the
-//! whole cost of an abuse on this machine. B / C is the part that comes from sharing the *server* with the
-//! attackers, without the part that comes from sharing the CPUs.
+//! Attackers, server, twin and bystanders are a process each. The bystanders ask one of the two
+//! servers at a time, in windows of 400 ms: A A …, B C C B and so on, A A …. A ratio B / C compares
+//! neighbours. A ratio B / A compares windows of the first half of the attack with those before it,
+//! and of the second half with those after it. B / A is the whole cost of an abuse on this machine.
+//! B / C is the part that comes from sharing the *server* with the attackers, without the part that
+//! comes from sharing the CPUs.
 //!
 //! Attackers run at idle priority unless `--attackers equal` says otherwise, because real ones have CPUs of
 //! their own. Every answer is compared and every request must be answered, or the bench fails.
 //!
-//! `cargo bench --bench abuse` runs all of them at full size, `-- --quick` for a minute, and `-- --help` lists
-//! the options.
+//! `cargo bench --bench abuse` runs all abuses at full size, `-- --quick` for a minute, and
+//! `-- --help` lists the options.
 
 mod args;
 mod attack;

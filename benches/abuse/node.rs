@@ -80,7 +80,7 @@ fn source(reply: &mut Reply<'_>, rows: usize, bytes: usize) -> Result<(), Sessio
     Ok(())
 }
 
-/// The server, for those who know its password.
+/// The server as a target, with its login, for bystanders and attackers.
 pub(crate) fn target(address: SocketAddr) -> Target {
     Target {
         address,

@@ -40,7 +40,7 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One direction without saying which, as bytes and as digits.
+/// Dissects one direction as raw bytes and as hex digits, without naming its sender.
 fn forms(bytes: &[u8]) -> Result<Tally, Box<dyn Error>> {
     let expected = show(bytes, Options::default(), &mut io::sink())?;
     expect("faults in raw bytes", (expected.unknown, expected.errors), (0, 0))?;
@@ -56,7 +56,7 @@ fn forms(bytes: &[u8]) -> Result<Tally, Box<dyn Error>> {
     Ok(expected)
 }
 
-/// It goes on behind an unknown kind, and says that the last frame is cut.
+/// Checks that the dissector goes on behind an unknown kind, and says that the last frame is cut.
 fn faults(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let good = show(bytes, Options::default(), &mut io::sink())?;
     let mut broken = [&UNKNOWN[..], bytes, &UNKNOWN].concat();
@@ -66,7 +66,8 @@ fn faults(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     expect("faults that were put in", tally, expected)
 }
 
-/// Input that is no capture costs no memory, sends no control characters and shows no proof.
+/// Checks that half a byte is refused, a name sends no control characters, and a broken login shows
+/// no proof.
 fn rubbish() -> Result<(), Box<dyn Error>> {
     let refused = show(b"00 0", Options::default(), &mut io::sink()).is_err();
     expect("half a byte is refused", refused, true)?;

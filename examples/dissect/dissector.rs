@@ -28,7 +28,7 @@ pub(crate) enum Side {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) frames: usize,
-    /// Rows whose values were shown, of chunks too.
+    /// Rows whose columns were described, of chunks too.
     pub(crate) rows: usize,
     pub(crate) unknown: usize,
     pub(crate) errors: usize,
@@ -85,7 +85,7 @@ impl<'a, W: Write> Dissector<'a, W> {
         Self { out, dialect, limits, max_rows, streams, results, tally: Tally::default() }
     }
 
-    /// The next bytes of one direction.
+    /// Takes the next bytes of one direction, and shows their frames.
     pub(crate) fn part(&mut self, part: &Part, side: Side) -> io::Result<()> {
         let key = (part.connection, side);
         let mut stream = self.streams.remove(&key).unwrap_or_else(|| Stream {
@@ -119,7 +119,7 @@ impl<'a, W: Write> Dissector<'a, W> {
         Ok(())
     }
 
-    /// Says what is left over.
+    /// Reports each direction that ends inside of a frame. Returns the counts.
     pub(crate) fn finish(mut self) -> io::Result<Tally> {
         let streams = std::mem::take(&mut self.streams);
         for ((_, side), stream) in streams {
@@ -242,7 +242,7 @@ impl<'a, W: Write> Dissector<'a, W> {
     fn row(&mut self, result: &ResultSet, body: &[u8]) -> io::Result<()> {
         let cells = cells(body).filter_map(Result::ok).collect::<Vec<_>>();
         if cells.len() != result.columns.len() {
-            writeln!(self.out, "    (the columns were not described, or others)")?;
+            writeln!(self.out, "    (these columns were not described)")?;
             for (at, cell) in cells.iter().enumerate() {
                 writeln!(self.out, "    [{at}]: {}", digits(cell.as_bytes()))?;
             }
@@ -335,7 +335,7 @@ impl ResultSet {
             self.columns.clear();
         }
         self.joiner = None;
-        // It goes to a terminal, which must not obey it.
+        // The name goes to a terminal, which must not obey its control characters.
         let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
         let name = match String::from_utf8_lossy(name) {
             name if name.is_empty() => format!("[{}]", self.columns.len()),

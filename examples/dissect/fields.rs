@@ -6,7 +6,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, Value};
 
 use super::values::text;
 
-/// Writes the fields that are present, one a line, those of messages inside further in.
+/// Writes the fields that are present, one a line. Fields of nested messages are indented.
 pub(crate) fn write(out: &mut impl Write, message: &str, body: &[u8]) -> io::Result<()> {
     let message = proto::pool().get_message_by_name(message);
     match message.and_then(|message| DynamicMessage::decode(message, body).ok()) {
@@ -61,7 +61,7 @@ fn one(
             writeln!(out)?;
             fields(out, message, depth + 1)
         }
-        // There are none in this protocol, and a list in a list is nowhere possible.
+        // This protocol has no maps, and a list cannot hold lists.
         Value::List(_) | Value::Map(_) => writeln!(out, "…"),
     }
 }

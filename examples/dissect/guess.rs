@@ -51,7 +51,8 @@ fn faults(mut bytes: &[u8], dialect: Dialect, side: Side) -> usize {
                 bytes = &bytes[length..];
             }
             Ok(None) if bytes.is_empty() => return faults,
-            // A header of 14 bytes is longer than what 13 bytes show to be none.
+            // Without one whole frame, the count is higher than for a bad header. Otherwise 13
+            // bytes that are no header would pass as the start of a header of 14.
             Ok(None) => return faults + if at == 0 { FRAMES + 1 } else { 1 },
             Err(_) => return faults + FRAMES,
         }

@@ -15,7 +15,7 @@ pub(crate) struct Part {
     pub(crate) from: Option<Side>,
     pub(crate) connection: u64,
     pub(crate) bytes: Vec<u8>,
-    /// The columns of the row or chunk that this is, where a vector describes them beside it.
+    /// Columns of the row or chunk in `bytes`, if the vector describes them.
     pub(crate) columns: Vec<Column>,
 }
 

@@ -7,9 +7,9 @@
 //! cargo run --example dissect -- --direction server capture # its bytes as they are
 //! ```
 //!
-//! Values of rows are shown when the columns were described before. Behind an unknown kind or a body
-//! that is none it goes on with the next frame; behind a header that is none it cannot. The proof of
-//! a login is not shown.
+//! Values of rows are shown when the columns were described before. After an unknown kind or a bad
+//! body the next frame is shown. After a bad header no further frame of that direction can be
+//! found. The proof of a login is not shown.
 
 mod check;
 mod dissector;
@@ -31,8 +31,8 @@ use dissector::{Dissector, Side, Tally};
 #[derive(Debug, clap::Parser)]
 #[command(name = "dissect")]
 struct Args {
-    /// Hex digits, the bytes themselves, or .jsonl vectors; `xxd -r` makes bytes of a dump. - is the
-    /// standard input; without, a recorded conversation is shown and checked
+    /// Hex digits, the bytes themselves, or .jsonl vectors; `xxd -r` makes bytes of a dump. - is
+    /// the standard input; without a file, a recorded conversation is shown and checked
     file: Option<PathBuf>,
     #[command(flatten)]
     options: Options,

@@ -27,7 +27,7 @@ pub(crate) fn value(value: &Value<'_>) -> String {
     }
 }
 
-/// Text in quotes where it is one, else digits.
+/// Text in quotes if the bytes are text, else hex digits.
 pub(crate) fn text(bytes: &[u8]) -> String {
     match str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|c| c.is_control() && !c.is_ascii_whitespace()) => {

@@ -31,7 +31,7 @@ const SHRINK: Duration = Duration::from_millis(200);
 /// Limit for any of the steps with locks, each of which takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One number of connections, and how it went.
+/// Load with one number of connections, and its results.
 struct Step {
     name: String,
     connections: usize,

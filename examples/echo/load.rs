@@ -43,7 +43,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The server takes a kind byte and body of 64 MiB.
+/// Sizes of a frame, in bytes. The server takes a kind byte and body of at most 64 MiB.
 const SIZES: std::ops::RangeInclusive<usize> = HEADER_BYTES..=HEADER_BYTES - 1 + (64 << 20);
 /// Requests in flight on all connections together. The generator keeps a time for each.
 const MAX_IN_FLIGHT: usize = 16 << 20;

@@ -62,7 +62,7 @@ const PROBLEMS: [(Counter, &str); 7] = [
     (Counter::ThreadStartFailed, "threads not started"),
     (Counter::ThreadsLimited, "threads above the limit"),
     (Counter::ConnectionsRefusedLimit, "refused by the limit"),
-    (Counter::ConnectionsRefusedSilentLimit, "refused for silent ones"),
+    (Counter::ConnectionsRefusedSilentLimit, "refused by the silent limit"),
     (Counter::ConnectionsRefusedDescriptors, "refused for want of descriptors"),
 ];
 
@@ -220,7 +220,7 @@ impl View {
         let axis = "   1µs  32µs 1ms  33ms 1s";
         let names = ["p50", "p99", "p99.9", "max"].map(|name| format!("{name:>9}")).concat();
         let heading = format!("{state:<13}{axis:<27}{names}");
-        // An echo has no sessions, and its end of a connection does nothing.
+        // An echo server has no sessions, and does nothing when a connection ends.
         let left_out = [Stage::Decode, Stage::Auth, Stage::Cleanup, Stage::Fin];
         let shown = Stage::ALL.iter().filter(move |stage| !left_out.contains(stage));
         let stages = shown.map(|stage| {

@@ -42,7 +42,7 @@ const SHARDS: [&str; 3] = ["eu", "us", "asia"];
 const CLIENTS: usize = 24;
 /// Clients that the listener takes. The others are refused.
 const MOST_CLIENTS: usize = 20;
-/// Time of the demonstration. It has to cover two looks of the page.
+/// Time of the demonstration. It covers two looks of the page, which are at least 1 s apart.
 const DEMONSTRATION: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
             writeln!(out, "{:>8} answers", answers.load(Ordering::Relaxed))?;
             writeln!(out, "{:>8} threads added", stats.get(Counter::ThreadsStartedStall))?;
             let median = stats.histogram(Stage::Run).and_then(|run| run.quantile(0.5));
-            writeln!(out, "{:>8.1?} took half of the runs at most", median.unwrap_or_default())?;
+            writeln!(out, "{:>8.1?} is the median time of a run", median.unwrap_or_default())?;
         }
         let report = runtime.drain(Duration::from_secs(5));
         if report.cut > 0 { Err(format!("{report:?}").into()) } else { Ok(()) }
@@ -92,7 +92,7 @@ fn shard(shard: &BackendStatus<&str>) -> (String, Vec<u64>) {
     (shard.key.to_owned(), [&now[..], &[shard.totals.handed_out, shard.totals.waited]].concat())
 }
 
-/// Server: answers each line when its shard has.
+/// Server: answers each line after the wait for its shard.
 struct Toy(Arc<Pool<Shard>>);
 
 impl Protocol for Toy {
@@ -115,7 +115,7 @@ impl Protocol for Toy {
     }
 }
 
-/// Maker of connections to shards, which are none here.
+/// Maker of connections to shards. A connection is `()` here.
 struct Shard;
 
 impl Manage for Shard {
@@ -159,7 +159,7 @@ fn serve(page: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Looks at the page and at the metrics twice, and compares them with what the clients know.
+/// Gets the page twice and the metrics once, and compares them with the clients' counts.
 fn look(page: SocketAddr, answers: &AtomicU64, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let first = get(page, "/")?;
     let before = answers.load(Ordering::Relaxed);

@@ -58,7 +58,7 @@ fn serve(at: SocketAddr, to: SocketAddr, out: &mut impl Write) -> Result<(), Box
 /// Clients of the demonstration, and the bytes that each of them sends.
 const CLIENTS: usize = 4;
 const BYTES: usize = 64 << 20;
-/// Bytes that a connection receives in a row.
+/// Most bytes that one call of `received` gets.
 const BUDGET: usize = 64 << 10;
 
 /// Clients write without reading until the proxy has paused one. Then each gets back what it sent.
@@ -95,7 +95,11 @@ fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error
     writeln!(out, "{most:>12} bytes in backlogs at most")?;
     // In each direction: a full backlog, and what one run of `received` adds.
     let limit = 2 * CLIENTS * (HIGH + BUDGET);
-    writeln!(out, "{:>12} in the middle of a stream: of its client, of a drain", "2 resets")?;
+    writeln!(
+        out,
+        "{:>12} in the middle of a stream: one by the client, one by a drain",
+        "2 resets"
+    )?;
     if report.cut > 0 || most > limit as u64 || stats.get(Counter::ReadsPaused) == 0 {
         return Err(format!("{report:?}, no pause, or {most} bytes exceed {limit}").into());
     }

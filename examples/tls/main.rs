@@ -199,7 +199,8 @@ fn demonstrate(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     }
     first.conn.send(vec![b'a'; LONGEST_LINE]);
     let (refusal, _) = first.answers.recv_timeout(LIMIT)??;
-    let end = first.answers.recv_timeout(LIMIT)?.err().ok_or("a long line did not end it")?;
+    let end =
+        first.answers.recv_timeout(LIMIT)?.err().ok_or("a long line did not end the connection")?;
     write!(out, "the first one, with a line that does not end: {refusal}")?;
     if refusal != format!("error: a line exceeds {LONGEST_LINE} bytes\n") {
         return Err(format!("the answer to a long line was {refusal:?}, and {end}").into());

@@ -10,8 +10,8 @@
 //!   actor, a task of tokio ◀────────── mpsc ────────────┘── oneshot ──┘
 //! ```
 //!
-//! The actor answers only when all handlers have asked. So the program ends only if no handler keeps
-//! another one from running, and no future another one.
+//! The actor answers only when all handlers have asked. So the program ends only if no handler
+//! blocks another handler, and no future blocks another future.
 
 use std::error::Error;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// From async code: no thread waits for the session, nor for the answer.
+/// Asks the server from async code: no thread waits for the session, nor for the answer.
 async fn square(client: Client, number: i64) -> Result<i64, Failure> {
     let (give, given) = oneshot::channel();
     // If this future is dropped, no one takes the result, which is fine.
@@ -80,7 +80,7 @@ async fn square(client: Client, number: i64) -> Result<i64, Failure> {
     let mut session = given.await??;
     let (give, given) = oneshot::channel();
     session.execute_then(number.to_string(), move |answer| {
-        // On a worker, where it may wait for the rest of the answer.
+        // The callback runs on a worker, where it may wait for the rest of the answer.
         drop(give.send(answer.and_then(first_number)));
     });
     given.await??.ok_or_else(|| "an answer without a number".into())
@@ -115,7 +115,8 @@ struct Squares {
 }
 
 impl Squares {
-    /// From a handler: it blocks, and says so. Another worker takes over its place meanwhile.
+    /// Asks the actor from a handler, which blocks and announces that. Another worker takes over
+    /// its place meanwhile.
     fn ask(&self, number: i64) -> Option<i64> {
         let (answer, answered) = oneshot::channel();
         stall::run_as(Wait::Reply, || {

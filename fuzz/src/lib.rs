@@ -1,6 +1,6 @@
 //! Connects the targets to libFuzzer.
 
-/// Bound on the growth of a part by mutations: libFuzzer's own bound, where no seed is longer.
+/// Bound on the growth of a part by mutations. It is libFuzzer's own bound if no seed is longer.
 pub const MAX_PART_BYTES: usize = 4096;
 
 /// Defines a fuzz target by the name of its function.

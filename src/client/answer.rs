@@ -75,7 +75,7 @@ pub struct Summary {
 
 /// Part of an answer.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "who reads pieces has to know them all")]
+#[expect(clippy::exhaustive_enums, reason = "readers of pieces must handle all of them")]
 pub enum Piece<'a> {
     /// Frame of a result: column metadata, a row, a chunk, or the mark between two results.
     Frame(ServerKind, &'a [u8]),
@@ -191,7 +191,7 @@ impl Answer {
         }
     }
 
-    /// Finds the next frame of a result, in what `more` takes if there is none yet.
+    /// Finds the next frame of a result. If none is there, looks in the bytes that `more` takes.
     fn next(&mut self, more: impl Fn(&mut Outstanding) -> Taken) -> Result<Found, Error> {
         loop {
             let found = self.find()?;
@@ -359,20 +359,20 @@ impl Answer {
     }
 }
 
-/// Number of warnings that MySQL keeps by default (`max_error_count`), and servers of this crate
-/// send.
+/// Number of warnings that MySQL 5.7 keeps by default (`max_error_count`), and that servers of this
+/// crate send at most.
 const MOST_WARNINGS: usize = 64;
 
 enum Found {
     /// Kind of the frame, and start and end of its body.
     Frame(ServerKind, usize, usize),
-    /// No frame is there yet. A wait ends with a part of the answer or its result instead.
+    /// No frame is there yet. Never returned by a call that waits.
     Nothing,
     End,
 }
 
 fn parse(bytes: &[u8], dialect: Dialect) -> Result<Option<(Frame<'_>, usize)>, Error> {
-    // Its length was checked when it arrived.
+    // The length of a frame was checked when it arrived.
     let limits = Limits { frame_bytes: u32::MAX, ..Limits::default() };
     Frame::parse(bytes, dialect, &limits).map_err(Error::malformed)
 }

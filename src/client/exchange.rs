@@ -46,7 +46,8 @@ pub(super) struct Exchange {
     opened: bool,
     /// Set when the session has a canceller. Its requests are then sent one at a time.
     cancellable: bool,
-    /// Set when the session accepts no more requests. It is removed after those that it has.
+    /// Set if the session is to be removed after its last request: it was closed, or serves one
+    /// request only.
     closing: bool,
 }
 
@@ -122,7 +123,8 @@ impl Shared {
     }
 
     /// Interrupts the statement of a session that serves one request only. Its id is not reused. So
-    /// a kill behind the end of the statement reaches no other one, and the answer to it is ignored.
+    /// a kill behind the end of the statement reaches no other statement, and the answer to the
+    /// kill is ignored.
     fn interrupt_once(&mut self, session: u64, slot: &Slot) {
         if slot.is_sent() && slot.asked() == Asked::Statement {
             self.kill(session, KillSessionType::Query);

@@ -1,4 +1,4 @@
-//! [`Fleet`]: brings callers that wait for a session and connections together.
+//! [`Fleet`]: serves callers that wait for a session, and makes connections for them.
 //!
 //! Waiting callers are served in order. If an attempt to connect fails and no other connection is
 //! ready or being made, they all get its error. The lock is held for decisions only: connections
@@ -101,8 +101,8 @@ impl Fleet {
         });
     }
 
-    /// Returns the ready connection with the fewest sessions, for a request without a session of
-    /// its own.
+    /// Returns the ready connection with the fewest sessions, for an auto-commit statement or for
+    /// timestamps.
     pub(super) fn least_loaded(&self) -> Option<Arc<Link>> {
         lock(&self.inner).links.least_loaded(usize::MAX)
     }
@@ -191,7 +191,8 @@ impl Fleet {
             todo.served.extend(waiting.pop().map(|caller| (caller, Ok(session))));
         }
         todo.connect = links.plan(waiting.len(), now, &self.options);
-        // Also for a refused caller a connection is made. With `max_waiting` 0 there would be none.
+        // A connection is made for a refused caller too. Otherwise a client with `max_waiting` 0
+        // would never get one.
         let limit = self.options.max_waiting;
         if let Some(caller) = waiting.refuse(limit) {
             todo.served.push((caller, Err(Error::not_sent(ErrorKind::TooManyWait(limit)))));
@@ -204,8 +205,8 @@ impl Fleet {
         }
     }
 
-    /// Sets the timer. Called without the lock: if the runtime has ended, this serves the waiting
-    /// callers.
+    /// Sets the timer. Called without the lock: if the runtime has ended, the callback is dropped
+    /// at once, and its drop takes the lock.
     fn arm(self: &Arc<Self>, due: Instant) {
         let now = clock::now();
         let done = Arc::new(AtomicBool::new(false));
@@ -216,8 +217,8 @@ impl Fleet {
         let mut armed = Some(Armed { at: now + delay, _timer: timer, done: Arc::clone(&done) });
         let mut inner = lock(&self.inner);
         let earlier = inner.timer.as_ref().is_some_and(|other| other.at <= now + delay);
-        // If the timer is done already, its owner takes the lock before or after this, and acts on
-        // the time.
+        // If the timer has fired already, its callback takes the lock before or after this, and
+        // handles the timeout.
         if !earlier && !done.load(Ordering::Relaxed) {
             armed = std::mem::replace(&mut inner.timer, armed);
         }
@@ -432,7 +433,7 @@ mod tests {
         clock::simulate(None);
     }
 
-    /// The login may be answered in the socket already.
+    /// The answer to the login may be unread in the socket.
     #[test]
     fn a_deadline_that_is_noticed_late_is_looked_at_again() {
         let now = Instant::now();
@@ -615,7 +616,7 @@ mod tests {
         }
     }
 
-    /// Client of a server with a slow name, and what the test has of the server.
+    /// Client of a server whose name is looked up slowly, and the test's side of the server.
     struct Slow {
         fleet: Arc<Fleet>,
         listener: UnixListener,

@@ -601,7 +601,7 @@ mod tests {
             });
             Outstanding::new(link, asked, now + SECOND, fleet).wait().result
         });
-        // More than a thread needs that ends its request at once.
+        // A thread that ends its request at once looks at the clock fewer times.
         let looked = looks.iter().take(10).count();
         let mut out = OutBuffer::default();
         Encoder::new(&mut out, asked.0).execute_ok();
@@ -635,7 +635,7 @@ mod tests {
             scene.link.act(|state, _| ask(state));
             backlogs.push(scene.conn.pending_bytes());
         }
-        // The first one finds the backlog.
+        // The first request joins the backlog. The later ones are held.
         assert_eq!(backlogs, [backlogs[0]; 3]);
         assert_eq!(scene.drain(), MORE_THAN_A_SOCKET_TAKES + 3 * request);
     }
@@ -688,11 +688,11 @@ mod tests {
         link.act(|state, _| ask(state));
         let request = scene.drain();
         scene.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
-        // While something waits, each send looks at the clock.
+        // While the connection has a backlog, each send looks at the clock.
         let (asked, here) = (Rc::new(Cell::new(0)), Arc::clone(link));
         let count = Rc::clone(&asked);
         clock::at_each_look(move || {
-            // Without end, as far as this test is concerned.
+            // 1000 requests are far more than a caller sends in its rounds.
             if count.get() < 1000
                 && let Ok(mut inner) = here.inner.try_lock()
                 && inner.sending

@@ -89,7 +89,7 @@ impl Links {
         failed && self.usable() == 0
     }
 
-    /// Notes which servers shut down.
+    /// Marks the connections whose server shuts down.
     pub(super) fn let_go(&mut self, now: Instant, options: &Options) {
         for progress in self.by_number.values_mut() {
             if let Progress::Ready(link) = progress

@@ -31,16 +31,16 @@
 //! # Promises
 //!
 //! * **Replies never cross.** Each answer goes to its request. Session numbers are not reused on a
-//!   connection. A session with an abandoned request runs no other one before that is answered.
+//!   connection. A session runs no other request until its abandoned request is answered.
 //! * **One result.** Each request has one: an answer, or an [`Error`] whose [`fate`](Error::fate)
 //!   says whether it was never sent, was refused, or may have been executed. The client sends a
 //!   request again only if the server does not know its digest, and so has not executed it.
 //! * **Deadlines.** Connecting, the login, the wait for a session, the wait for sending, and the
 //!   answer each have a deadline. Probes detect a silent server.
 //! * **Bounded memory.** Windows of credit bound the unread part of an answer, see
-//!   [`window_bytes`](Options::window_bytes). If a server exceeds it,
-//!   [`max_answer_bytes`](Options::max_answer_bytes) bounds it, and also columns, warnings and the rows
-//!   of a chunk.
+//!   [`window_bytes`](Options::window_bytes). If a server exceeds its window,
+//!   [`max_answer_bytes`](Options::max_answer_bytes) bounds the unread part. The same limit bounds
+//!   columns, warnings and the rows of a chunk.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -104,8 +104,9 @@ pub struct Client {
 
 impl Client {
     /// Creates a client whose connections are served by the workers of this runtime. It does not
-    /// connect yet. Frames of a connection have at most the
-    /// [`max_allowed_packet`](crate::Config::max_allowed_packet) that the runtime has when it is made.
+    /// connect yet. A connection keeps the limit of frames,
+    /// [`max_allowed_packet`](crate::Config::max_allowed_packet), that the runtime has when the
+    /// connection is made.
     ///
     /// # Errors
     ///
@@ -143,7 +144,7 @@ impl Client {
                 let left = deadline.saturating_duration_since(clock::now());
                 let mut outcome = given.recv_timeout(left);
                 if outcome.is_err() && is_late(deadline, clock::now()) {
-                    // The process was stopped. The login may be answered in the socket.
+                    // The process was stopped. The answer to the login may be unread in the socket.
                     outcome = given.recv_timeout(SECOND_LOOK);
                 }
                 outcome.or_else(|_| {
@@ -171,9 +172,9 @@ impl Client {
     }
 
     /// Runs a statement in a session of its own, which commits by itself and ends with the
-    /// statement. It needs fewer messages than a session. Such statements cannot use digests, but
-    /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory. The wait
-    /// for a connection is part of the request's timeout, and takes `session_timeout` at most.
+    /// statement. It needs fewer messages than a session. Such statements can use chunks, but no
+    /// digests. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory. The
+    /// wait for a connection is part of the request's timeout, and takes `session_timeout` at most.
     ///
     /// # Errors
     ///
@@ -186,7 +187,7 @@ impl Client {
         Pending(self.ask_once(link, wire, deadline)?).wait()
     }
 
-    /// Returns the first of `count` consecutive timestamps, at most 2 147 483 647.
+    /// Returns the first of `count` consecutive timestamps. `count` is at most 2 147 483 647.
     ///
     /// # Errors
     ///
@@ -285,7 +286,7 @@ impl Client {
     }
 }
 
-/// Request for so many timestamps.
+/// Request for `count` timestamps.
 fn timestamps_wire(count: u32) -> Result<Wire, Error> {
     let batch_count =
         i32::try_from(count).map_err(|_| Error::not_sent(ErrorKind::TooManyTimestamps(count)))?;
@@ -316,7 +317,8 @@ mod tests {
         let address = server.local_addr().expect("bound").to_string();
         let client = Client::new(runtime.handle(), Options::new(address, "root"));
         clock::simulate(Some(now));
-        // The second look at the time is behind the stop.
+        // Each look at the clock is a second after the last one, as if the process had been stopped
+        // in between.
         let mut looks = 0;
         clock::at_each_look(move || {
             looks += 1;

@@ -113,8 +113,8 @@ options! {
         /// Bytes of an answer that the server may send ahead of the reader. Rounded up to KiB.
         /// *Range* 1 KiB..=1 GiB. *Default* 1 MiB. *Price*: each answer that is read slowly may
         /// take 2.2 times as much memory, and a row. A new window is granted when a fifth is left,
-        /// and another one if the server stops before it gets that. With less, a fast reader waits
-        /// for the server more often.
+        /// and another one if the server stops before it gets the grant. With a smaller window, a
+        /// fast reader waits for the server more often.
         window_bytes: usize = 1 << 20, 1 << 10..=1 << 30;
 
         /// Time that a caller waits for a session, unless it gives another one. *Range* 1 ms..=1
@@ -163,9 +163,10 @@ impl Options {
         self
     }
 
-    /// Form of the headers and of the columns, which must be that of the server (`galaxy_protocol`). Its
-    /// bytes do not show the form. Frames of [`Answer::try_frame`](super::Answer::try_frame) have it too.
-    /// *Range* versions 0..=127. *Default* [`Dialect::Legacy`].
+    /// Form of the headers and of the columns, which must be that of the server
+    /// (`galaxy_protocol`). The bytes of the server do not show the form. Frames of
+    /// [`Answer::try_frame`](super::Answer::try_frame) have the same form. *Range* versions
+    /// 0..=127. *Default* [`Dialect::Legacy`].
     #[must_use]
     pub const fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;

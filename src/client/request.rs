@@ -28,7 +28,7 @@ use crate::codec::proto::value::Scalar;
 /// # let _ = request;
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "it is nothing until a session runs it"]
+#[must_use = "a request does nothing until it is run"]
 pub struct Request {
     pub(super) body: Body,
     pub(super) cached: bool,
@@ -111,9 +111,9 @@ impl Request {
     /// know the digest. It saves bytes and parsing for frequent requests. It has no effect on
     /// auto-commit statements, because servers do not support it there.
     ///
-    /// The client sends the request again by itself. If it is not sent again, it was not executed:
-    /// it ends in error 8000 if another request was sent behind it, and in error 1317 if it was
-    /// cancelled.
+    /// The client sends the request again by itself. If it cannot do so, the request was not
+    /// executed: it ends in error 8000 if another request was sent behind it, and in error 1317 if
+    /// it was cancelled.
     pub const fn cached(mut self) -> Self {
         self.cached = true;
         self

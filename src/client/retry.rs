@@ -21,7 +21,7 @@ impl Retry {
         self.at.filter(|&at| at > now)
     }
 
-    /// Returns true if the last connection failed.
+    /// Returns true from a failure until a newer connection has lasted.
     pub(super) const fn is_failing(&self) -> bool {
         self.failures > 0
     }

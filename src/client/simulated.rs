@@ -68,7 +68,8 @@ impl Connection {
         self.state.lost().cloned()
     }
 
-    /// Returns true if the login has succeeded and the connection has not ended.
+    /// Returns true if the connection accepts new sessions: it has logged in, has not ended, and
+    /// the server does not shut down.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state.is_ready()
@@ -175,7 +176,7 @@ impl Connection {
         self.state.close(session, now);
     }
 
-    /// Sets whether the socket takes more bytes.
+    /// Sets whether the backlog is above the limit.
     pub fn set_full(&mut self, full: bool) {
         self.state.set_full(full);
     }

@@ -38,8 +38,8 @@ enum Phase {
     Start,
     Columns,
     Rows,
-    /// Behind the mark between two results. The columns of the next one came before or follow. No
-    /// result follows the mark behind the last one.
+    /// Behind a mark between two results, or a mark behind the last result. The columns of the next
+    /// result stand before or behind the mark.
     Between,
     Fetched,
 }
@@ -172,8 +172,8 @@ impl Slot {
         if self.bytes.len() > limit { Err(self.bytes.len()) } else { Ok(()) }
     }
 
-    /// Counts another window of credit, if little is left or the server has stopped. Returns true
-    /// if the caller must send the offer.
+    /// Counts another window of credit, if little is unread, and little is left or the server has
+    /// stopped. Returns true if the caller must send the offer.
     ///
     /// A stop may have crossed the last grant, or the server may have charged bytes that are not of
     /// this answer. The client cannot tell. Without a grant the server might wait for ever, so it
@@ -194,8 +194,8 @@ impl Slot {
         matches!(self.phase, Phase::Start) && self.bytes.is_empty()
     }
 
-    /// Returns true if the request is a call whose first result was complete. What it did before an error
-    /// may last.
+    /// Returns true if the request is a call whose first result was complete. If it fails later,
+    /// its earlier changes may last.
     pub(super) const fn has_result(&self) -> bool {
         self.has_result
     }

@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Number of sessions that the server holds.
+    /// Number of sessions that the server holds, or will open.
     pub(super) const fn open_sessions(&self) -> usize {
         self.shared.open
     }
@@ -193,7 +193,7 @@ impl State {
         std::mem::take(&mut self.shared.events)
     }
 
-    /// Returns true if a session ended since the last call.
+    /// Returns true if a session ended or the server began to shut down since the last call.
     pub(super) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.shared.freed)
     }

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! from which the server computes `stage1` back and hashes it. The comparison takes constant time.
-//! The proof of an empty password is no proof at all.
+//! With an empty password the client sends no proof.
 //!
 //! # The newer form
 //!

@@ -10,7 +10,7 @@
 //!
 //! No message is built in memory first. The length of each cell is known before it is written. Only
 //! the length in the header is patched, and no length is padded. Frames of one shape (the end of a
-//! result, a number of rows) are constants and their numbers.
+//! result, a number of rows) are constants into which numbers are put.
 //!
 //! A frame is written whole or not at all. It fails if it exceeds the limit, or if the closure that
 //! fills it fails or panics. Then its bytes are removed again.

@@ -161,7 +161,7 @@ impl fmt::Display for WireError {
         f.write_str(match self {
             Self::Truncated => "bytes end inside a value",
             Self::VarintTooLong => "varint exceeds 64 bits",
-            Self::Tag => "no field begins so",
+            Self::Tag => "no field begins with these bytes",
             Self::TooDeep => "groups nest too deep",
         })
     }

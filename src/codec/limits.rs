@@ -86,6 +86,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limit that the decoder behind the check has of its own.
+    /// Depth that prost, which decodes after the check, accepts.
     pub(super) const MAX_DEPTH: u32 = 99;
 }

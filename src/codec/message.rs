@@ -347,8 +347,8 @@ impl ClientMessage {
 
 impl ClientMessage {
     /// Upper bound of the memory beyond the message itself that the message of this `body` keeps.
-    /// Queues of messages are bounded by it, because an element of a list may take a hundred times as
-    /// much in memory as on the wire. While it decodes, one byte string may be there twice.
+    /// Queues of messages are bounded by it, because an element of a list may take a hundred times
+    /// as much in memory as on the wire. During decoding, one byte string may exist twice.
     ///
     /// # Errors
     ///

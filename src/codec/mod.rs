@@ -18,8 +18,8 @@
 //! # Input
 //!
 //! 1. [`frame`]: bytes in any pieces to frames, or frames in place from the caller's buffer
-//! 2. [`message`]: a frame to a message, one type per kind, and the meaning of its content;
-//!    [`proto`] has the generated types in it
+//! 2. [`message`]: a frame to a message, one type per kind, and the meaning of its content; the
+//!    generated types are in [`proto`]
 //! 3. [`row`], [`chunk`]: cells of a result to a [`value`]
 //!
 //! # Output

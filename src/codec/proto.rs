@@ -5,11 +5,12 @@
 //! type; where the protocol says another value, a method of the field's name returns it. All
 //! messages implement [`prost::Message`].
 //!
-//! An unlisted value of an enum is an unknown field, as everywhere in protobuf: it is skipped. If a message
-//! inside a message comes twice, the last one counts, so that a peer cannot evade a limit by pieces.
-//! Input of a peer goes through [`message`](crate::codec::message), which checks it; a required field that
-//! [`prost::Message::decode`] does not find has its first value. The files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in the
-//! character set of the database, and neither existing peer checks it.
+//! An unlisted value of an enum is an unknown field, as everywhere in protobuf: it is skipped. If a
+//! message inside a message comes twice, the last one counts, so that a peer cannot evade a limit
+//! by pieces. Input of a peer goes through [`message`](crate::codec::message), which checks it; a
+//! required field that [`prost::Message::decode`] does not find has the default value of its type.
+//! The files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in
+//! the character set of the database, and neither existing peer checks it.
 //!
 //! Methods that are written by hand are described in [`message`](crate::codec::message).
 
@@ -144,7 +145,7 @@ macro_rules! merge {
         }
         Ok(())
     }};
-    // Not merged with the one before.
+    // A later message replaces an earlier one of the same field.
     (message required $field:expr, $wire_type:ident, $buf:ident, $context:ident) => {{
         $field = Default::default();
         super::encoding::message::merge($wire_type, &mut $field, $buf, $context)

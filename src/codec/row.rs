@@ -71,8 +71,8 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
 
 /// Index of the cells of a row, for reads in any order.
 ///
-/// *Shape*: owned by the reader of a result and used for all its rows, whose bytes it borrows. It
-/// holds eight bytes per column, allocated with the first row.
+/// *Shape*: owned by the reader of a result and used for all its rows. It holds eight bytes per
+/// column, allocated with the first row.
 ///
 /// ```
 /// use epoll_group::codec::row::RowReader;

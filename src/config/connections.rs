@@ -137,9 +137,10 @@ impl Config {
 
 /// Setters for sending and closing.
 impl Config {
-    /// Time in which a peer has to take what waits for it, at most
-    /// [`write_high_watermark_bytes`](Self::write_high_watermark_bytes). If it takes less, its
-    /// connection is closed. What waits is measured after a tenth of the time, and must leave in the rest.
+    /// Time in which a peer has to take its backlog, or
+    /// [`write_high_watermark_bytes`](Self::write_high_watermark_bytes) of a longer one. If the
+    /// peer takes less, its connection is closed. The backlog is measured after a tenth of the
+    /// time. That amount must leave in the rest of the time.
     ///
     /// *Live.* *Range* 1 ms..=7200 s. *Default* 10 s. *Price*: peers that never read hold their
     /// backlog for longer.
@@ -270,14 +271,14 @@ impl Config {
     /// Time for which an accepted connection may receive and send no bytes, with no request in
     /// progress. Then it is closed; if bytes were sent last, after at most twice this time.
     ///
-    /// It begins with the first received bytes; before, `first_bytes_timeout` counts if it is not 0, also
-    /// if bytes were sent. An incomplete frame is no request in progress: this or `frame_timeout` ends it,
-    /// whichever comes first.
+    /// The time begins with the first received bytes. Before them `first_bytes_timeout` counts if
+    /// it is not 0, also if bytes were sent. An incomplete frame is no request in progress: this
+    /// time or `frame_timeout` ends the connection, whichever passes first.
     ///
     /// *Live*; an open connection follows at its next deadline, at the latest when the old time has
-    /// passed, so perhaps never after 0. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight
-    /// hours, the default of MySQL. *Price*: forgotten clients keep their sessions, and the locks
-    /// and memory of these, for longer.
+    /// passed. If the old time was 0, it may never follow. *Range* 0 s..=604800 s; 0 is for ever.
+    /// *Default* 28800 s: eight hours, the default of MySQL. *Price*: forgotten clients keep their
+    /// sessions, and the locks and memory of these, for longer.
     #[must_use]
     pub const fn idle_timeout(mut self, idle: Duration) -> Self {
         self.idle_timeout = idle;
@@ -298,10 +299,10 @@ impl Config {
 
     /// Memory for the read buffers and backlogs of all connections of the runtime together.
     ///
-    /// If the read buffer, the backlog or the layers of a connection would grow beyond the free rest,
-    /// the connection is closed. Therefore each of them alone can have half, and none can have all. Each
-    /// may always have 8 KiB. Thus small connections do not notice those that take all they can
-    /// get.
+    /// If the read buffer, the backlog or the layers of a connection would grow beyond the free
+    /// rest, the connection is closed. Therefore each of the three alone can have half, and none
+    /// can have all. Each of the three may always have 8 KiB. Thus small connections do not notice
+    /// those that take all they can get.
     ///
     /// *Live.* *Unit* bytes. *Range* 1 MiB..=`usize::MAX`. *Default* 1 GiB. All limits per
     /// connection together can still exceed the memory: a hundred peers times one frame of 64 MiB.

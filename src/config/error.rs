@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::fields::Unit;
 
-/// Error of an operator: a tunable is outside its range, or its text is malformed.
+/// Error of an operator: a tunable is unknown or outside its range, or its text is malformed.
 ///
 /// `Display` is one line: `epoll_groups 200 is outside 0..=128`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,8 @@ pub enum ConfigErrorKind {
 }
 
 impl ConfigError {
-    /// `Debug` prints a number as the number, and a `Duration` as `1.5s`.
+    /// Makes an error with the `Debug` text of `value`: a number as the number, a `Duration` as
+    /// `1.5s`.
     pub(crate) fn out_of_range(field: &'static str, value: impl fmt::Debug, range: String) -> Self {
         let kind = ConfigErrorKind::OutOfRange;
         Self { field, value: format!("{value:?}"), range, kind }

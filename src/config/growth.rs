@@ -20,10 +20,10 @@ impl Config {
     /// Time without need after which an added thread beyond
     /// [`dynamic_threads`](Self::dynamic_threads) leaves.
     ///
-    /// *Live.* *Range* 10 ms..=600 s. *Default* 10 s: the next burst finds them there. The original
-    /// starts at 1 s, because its threads learn it when they wake; ours sleep for this time.
-    /// *Price*: idle threads with their stack and read buffer. If it is too low, each burst starts
-    /// them again.
+    /// *Live.* *Range* 10 ms..=600 s. *Default* 10 s: the next burst finds them there. In the
+    /// original the range begins at 1 s, because its threads notice only when they wake that they
+    /// are not needed; ours sleep for this time. *Price*: idle threads with their stack and read
+    /// buffer. If it is too low, each burst starts them again.
     #[must_use]
     pub const fn dynamic_threads_shrink_time(mut self, unneeded: Duration) -> Self {
         self.dynamic_threads_shrink_time = unneeded;

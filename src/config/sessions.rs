@@ -100,10 +100,10 @@ impl Config {
     /// request waits for its turn and for its peer to grant room. Then the request is cancelled.
     /// A request for timestamps has no deadline at the server.
     ///
-    /// *Live*; if requests are being watched already, from the next check on, whose time the old
-    /// value has set. *Range* 0 s..=86400 s; 0 is for ever. *Default* 900 s, in which the real
-    /// clients have long given up. *Price*: requests without a waiting client hold their session
-    /// and its locks.
+    /// *Live*; if requests are being watched already, the new value counts from the next check on.
+    /// The old value has set the time of that check. *Range* 0 s..=86400 s; 0 is for ever.
+    /// *Default* 900 s, in which the real clients have long given up. *Price*: requests without a
+    /// waiting client hold their session and its locks.
     #[must_use]
     pub const fn request_timeout(mut self, at_most: Duration) -> Self {
         self.request_timeout = at_most;

@@ -2,9 +2,9 @@
 //!
 //! 1. A reader loads the number of the current snapshot and gets a reference to it, for the life of
 //!    the runtime. It sees one whole configuration, never parts of two, and never waits.
-//! 2. A writer checks the new configuration and searches it among the earlier snapshots. It appends
-//!    the configuration if it is new, and then makes its number the current one. Writers take
-//!    turns.
+//! 2. A writer checks the new configuration and looks for it among the earlier snapshots. It
+//!    appends the configuration if it is new, and then makes its number the current one. Writers
+//!    take turns.
 //!
 //! Snapshots are never freed before the runtime is. Therefore readers need no count and no lock.
 //! The price is a bound on the number of snapshots. A runtime that is switched to and fro between

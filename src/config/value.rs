@@ -89,7 +89,7 @@ impl Value for Duration {
     }
 }
 
-/// Accepts digits only. A minus before them makes a number out of every range.
+/// Parses a text of digits. With a minus before them, the number is outside every range.
 fn integer<T: std::str::FromStr>(text: &str) -> Result<T, NoValue> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -25,7 +25,8 @@ pub fn set_time(now: Option<Instant>) {
     clock::simulate(now);
 }
 
-/// Makes random numbers on this thread those of `seed`; `None` restores the system's. Those of pools stay.
+/// Replaces the random numbers of this thread with those of `seed`; `None` restores the system's.
+/// Pools keep the sequence of the last seed.
 pub fn set_random(seed: Option<u64>) {
     random::simulate(seed);
     #[cfg(feature = "pool")]

@@ -63,13 +63,13 @@ impl<M: Manage> Backend<M> {
     /// Gets a connection for a callback. No thread waits, and the call returns at once.
     ///
     /// The callback is called exactly once, with [`GetError::Timeout`] within some milliseconds of
-    /// the deadline as long as the host runs. If a connection is idle, and has been for less than
-    /// [`check_after`](super::Limits::check_after), this thread calls it before this returns. The
-    /// [`Host`](super::Host) checks an older one and calls it. If no connection is idle and the
-    /// caller may not wait (the deadline has passed, or another [`GetError`]), this thread calls it
-    /// at once. Otherwise the host calls it, or the thread that returns a connection, removes
-    /// broken ones, gets a permanent error of a connect, or disables, retires or closes the
-    /// backend.
+    /// the deadline as long as the host runs. If a connection has been idle for less than
+    /// [`check_after`](super::Limits::check_after), this thread calls the callback before
+    /// `get_then` returns. If the connection was idle for longer, the [`Host`](super::Host) checks
+    /// the connection and calls the callback. If no connection is idle and the caller may not wait
+    /// (the deadline has passed, or another [`GetError`]), this thread calls it at once. Otherwise
+    /// the host calls it, or the thread that returns a connection, removes broken ones, gets a
+    /// permanent error of a connect, or disables, retires or closes the backend.
     ///
     /// The callback should be quick, and must not wait for another callback. A thread runs
     /// callbacks one after the other. If a callback becomes due inside another one, it is called
@@ -228,8 +228,8 @@ impl<C> Seat<C> {
     }
 }
 
-/// The lock of a backend, and what callers do outside of it. While the lock is held, no code of the user
-/// runs.
+/// State of a backend under a lock, and the work of callers outside the lock. While the lock is
+/// held, no code of the user runs.
 pub(super) struct Inner<M: Manage> {
     pub(super) key: M::Key,
     stack: Mutex<Machine<M>>,
@@ -320,7 +320,8 @@ impl<M: Manage> Inner<M> {
         self.shared.ask_host(|host| host.after(delay, Box::new(|| job.run())));
     }
 
-    /// Runs code on the host. If the host drops it, this thread calls it with false.
+    /// Runs code on the host. If the host drops the code, the thread that drops it calls it with
+    /// false.
     fn on_host(self: &Arc<Self>, code: impl FnOnce(&Arc<Self>, bool) + Send + 'static) {
         let inner = Arc::clone(self);
         let job = Job::new(move |runs| code(&inner, runs));
@@ -362,8 +363,8 @@ impl<M: Manage> Inner<M> {
         }
     }
 
-    /// Asks, and waits if there is no connection. Both happen under one lock, so a connection that is
-    /// returned in between is not missed.
+    /// Asks, and waits if there is no connection. The caller asks and joins the queue under one
+    /// lock, so a connection that is returned in between is not missed.
     fn ask(self: &Arc<Self>, ask: &Ask) -> Grant<M::Connection> {
         let now = clock::now();
         let mut seat = None;
@@ -461,7 +462,7 @@ impl<M: Manage> Inner<M> {
             // The stack gives the connection to a waiter, or keeps it.
             let _ = self.connect(ticket, deadline);
         } else {
-            let error = "the host did not run it".into();
+            let error = "the host did not run the connect".into();
             self.apply(|stack, fx| stack.connect_failed(now, ticket, error, false, fx));
         }
     }
@@ -585,8 +586,8 @@ impl<M: Manage> Inner<M> {
         in_turn(move || then(got));
     }
 
-    /// The host may drop each check within the call. One call in another for each idle connection would
-    /// overflow the stack, so this one follows the present one.
+    /// Asks again, after the running callback of this thread. If the host drops each check inside
+    /// `spawn`, nested calls for many idle connections would overflow the stack.
     fn ask_again(self: &Arc<Self>, then: Then<M>, ask: Ask) {
         let inner = Arc::clone(self);
         in_turn(move || inner.ask_then(then, Ask { again: true, ..ask }));

@@ -199,7 +199,7 @@ impl Limits {
     }
 }
 
-/// A limit is outside its range. Nothing was changed.
+/// Error for a limit outside its range. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsError {
     field: &'static str,

@@ -43,7 +43,7 @@ pub enum Cause {
         /// [`max`](super::Limits::max).
         max: usize,
     },
-    /// Connects had begun, and none had ended.
+    /// Connects had begun and not ended.
     Connecting {
         /// Number of connects.
         connecting: usize,

@@ -114,8 +114,7 @@ impl<F: FnOnce(bool)> Drop for Job<F> {
     }
 }
 
-/// Threads of a pool without a host. The one for code that is due ends and is joined when this is
-/// dropped.
+/// Threads of a pool without a host. The drop ends and joins the thread for code that is due.
 #[cfg(not(loom))]
 pub(super) struct OwnThread {
     /// Present until the drop.

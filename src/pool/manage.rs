@@ -108,7 +108,7 @@ impl<'a, K> Target<'a, K> {
         self.key
     }
 
-    /// Number of fail-overs of the backend, which decides between its servers.
+    /// Number of fail-overs of the backend. [`connect`](Manage::connect) chooses the server by it.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version

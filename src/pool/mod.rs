@@ -56,9 +56,9 @@
 //! * The connection that was used last is handed out first. The coldest are closed first.
 //! * Waiting callers are served in order. A returned connection goes to the first of them, and no later
 //!   caller gets it.
-//! * At the maximum a caller that waits fails at its own deadline, and the error names the reason. It
-//!   fails earlier only if an operator disables, retires or closes what it waits for, or if a connect
-//!   fails with a [permanent](Manage::is_permanent) error. A caller beyond
+//! * A waiting caller fails at its own deadline, and the error names the reason. It fails earlier
+//!   only if an operator disables, retires or closes what it waits for, or if a connect fails with
+//!   a [permanent](Manage::is_permanent) error. A caller beyond
 //!   [`max_waiting`](Limits::max_waiting) does not wait, unless a connect can begin for it.
 //! * A connection that breaks frees its place at once for the first waiting caller.
 //! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is dead,
@@ -156,7 +156,7 @@
 //!     }
 //!
 //!     fn received(&self, _: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
-//!         // The user has left an extension of the connection, which says where the answer goes.
+//!         // An extension of the connection, set by its user, says where the answer goes.
 //!         input.take_all();
 //!         Ok(())
 //!     }

@@ -65,7 +65,7 @@ pub(super) struct Stack<C, W> {
     unchecked: Option<usize>,
     /// Number of connections in [`State::Checked`], 0 or 1.
     checked: usize,
-    /// Other connections of the current version.
+    /// Connections of the current version that are not idle. A checked one counts as in use.
     counts: Counts,
     /// Connections of all old versions.
     left: Counts,
@@ -123,7 +123,7 @@ pub(super) struct Slot<C> {
     pub(super) since: Instant,
     /// Time at which its connect ended, or began if it has not ended.
     made: Instant,
-    /// Random number from 0 to 1, the part of a tenth by which its times of life are shorter.
+    /// Random number from 0 to 1: age and idle time are shorter by this part of a tenth.
     chance: f64,
     /// End of its life. `None`: unlimited.
     expires: Option<Instant>,
@@ -168,7 +168,7 @@ impl<C> Slot<C> {
         }
     }
 
-    /// Computes its times of life.
+    /// Sets the limits of its age and idle time.
     fn limit(&mut self, limits: &Limits) {
         let age = shortened(limits.max_age, JITTER, self.chance);
         self.expires = self.made.checked_add(age);
@@ -240,7 +240,7 @@ pub(super) struct Effects<C, W> {
     pub(super) connect: Vec<Ticket>,
     /// Time at which the host is to call `disarm` and `due`.
     pub(super) arm: Option<Instant>,
-    /// A caller waits until no connection is in use, and none is any more.
+    /// Callers that wait until no connection is in use must look again.
     pub(super) quiet: bool,
     /// The backend is not used and may vanish.
     pub(super) unused: bool,
@@ -307,7 +307,7 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Takes the hottest idle connection, if no other caller waits for it.
+    /// Takes the hottest idle connection, unless a caller waits that asked before.
     #[inline]
     pub(super) fn take_idle(
         &mut self,
@@ -382,7 +382,7 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// If no caller may wait, answers those that do, and returns the answer.
+    /// If no caller may wait, refuses all waiters, and returns their error.
     fn refuse_waiters(&mut self, now: Instant, fx: &mut Effects<C, W>) -> Option<GetError> {
         let refused = self.refuses(now)?;
         while let Some(waiter) = mutant!(self.waiters.pop_first(), CloseForgets => None) {
@@ -403,7 +403,7 @@ impl<C, W> Stack<C, W> {
         Some(self.time_out(now, &waiter.ask))
     }
 
-    /// Counts a caller whose deadline has passed, if it has.
+    /// If the deadline of the caller has passed, counts the caller and returns its error.
     pub(super) fn fail_if_late(&mut self, now: Instant, ask: &Ask) -> Option<GetError> {
         self.is_late(now, ask).then(|| self.time_out(now, ask))
     }
@@ -670,9 +670,9 @@ impl<C, W> Stack<C, W> {
         kept
     }
 
-    /// Ends a connect that has failed. A pause begins, unless one has begun since the connect did. If that
-    /// is over, a permanent error begins another one. If no caller may wait for its end, returns the answer
-    /// for the caller of this connect.
+    /// Ends a connect that has failed. A pause begins, unless one began after the start of this
+    /// connect. If that pause is over, a permanent error begins another one. If no caller may wait,
+    /// returns the error for the caller of this connect.
     pub(super) fn connect_failed(
         &mut self,
         now: Instant,
@@ -711,7 +711,7 @@ impl<C, W> Stack<C, W> {
         refused
     }
 
-    /// Ends a connect that was not begun. The next waiter may connect.
+    /// Ends a connect that its caller did not start. The next waiter may connect.
     pub(super) fn connect_abandoned(
         &mut self,
         now: Instant,

@@ -77,7 +77,7 @@ pub struct BackendStatus<K> {
     pub in_use: usize,
     /// Connects that have begun.
     pub connecting: usize,
-    /// Limit of the three together.
+    /// Limit of idle, used and connecting ones together.
     pub max: usize,
     /// Callers that wait.
     pub waiting: usize,
@@ -100,7 +100,7 @@ pub struct Leaving {
     pub version: Version,
     /// Connections in use. They are closed when they are returned.
     pub in_use: usize,
-    /// Connects that have begun. What they make is closed.
+    /// Connects that have begun. Their connections will be closed.
     pub connecting: usize,
 }
 
@@ -212,7 +212,9 @@ impl<K: fmt::Display> fmt::Display for PauseError<K> {
                 write!(f, "{} connections are still in use", held.len())?;
                 held.iter().try_for_each(|held| write!(f, "\n  {held}"))
             }
-            Self::Interrupted => f.write_str("it was resumed, disabled or closed meanwhile"),
+            Self::Interrupted => {
+                f.write_str("the backend was resumed, disabled or closed meanwhile")
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::affinity;
 
-/// Shared by the watchdog, which checks if the mask has changed, and the workers, which bind
-/// themselves.
+/// Current plan of the CPUs. Shared by the watchdog, which checks if the mask has changed, and the
+/// workers, which bind themselves.
 #[derive(Debug)]
 pub(super) struct Binding {
     groups: usize,

@@ -33,8 +33,8 @@ const UNKNOWN: u32 = u32::MAX;
 /// Waking another thread would cost as much.
 const CHEAP_NANOS: u32 = 64_000;
 const CHEAP: Duration = Duration::from_nanos(CHEAP_NANOS as u64);
-/// A call of `epoll_wait` that took less did not sleep. If it did, the next slow run counts as one that
-/// waited.
+/// Limit below which a pause, such as a call of `epoll_wait`, counts as one without sleep. If the
+/// thread slept all the same, its next slow run counts as one that waited.
 const NO_SLEEP: Duration = Duration::from_micros(10);
 /// Longest time that counts as CPU time without a reading. Another thread may have had the CPU for all of
 /// it, so it is shorter than [`PREEMPTED`].
@@ -158,18 +158,20 @@ pub(super) fn begin_run(watched: bool) {
     }
 }
 
-/// Ends a run that took so long. Returns true if it had to share its CPU.
+/// Ends a run that lasted `took`. Returns true if it had to share its CPU.
 pub(super) fn end_run(took: Duration) -> bool {
     guess(took, CHEAP);
     CROWDED.take()
 }
 
-/// Ends what this thread did between two runs: a look into epoll, a sleep, or a time as a spare.
+/// Ends a pause of this thread between two runs: a look into epoll, a sleep, or the standing by of
+/// a reserve thread.
 pub(super) fn end_pause(took: Duration) {
     guess(took, NO_SLEEP);
 }
 
-/// Counts `took` as CPU time if it is less than `limit`. Otherwise, the usage is not known any more.
+/// Counts `took` as CPU time if it is less than `limit`, and the sum since the last reading is less
+/// than [`MOST_GUESSED`]. Otherwise, the usage is not known any more.
 fn guess(took: Duration, limit: Duration) {
     if let Some(Known { run, guessed, .. }) = KNOWN.get() {
         let guessed = guessed + took;

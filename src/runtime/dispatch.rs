@@ -110,7 +110,8 @@ impl Group {
         self.note_urgent(class, Class::Ordinary);
     }
 
-    /// Notes that a connection or closure, which could use a thread of its own, changes its class.
+    /// Notes that a connection, session or closure, which could use a thread of its own, changes
+    /// its class.
     pub(crate) fn note_urgent(&self, before: Class, after: Class) {
         match (before.is_urgent(), after.is_urgent()) {
             (false, true) => self.usage.urgent_unit_began(),

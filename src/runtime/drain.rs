@@ -152,8 +152,8 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     threads.close();
     threads.exits.wait(own, clock::now() + GRACE);
     // The threads that are left wait in handlers. They may wait to learn that their connections
-    // end, and no free worker has notified them. Other threads do, because code of the user may wait
-    // for a lock that a stuck handler holds.
+    // end, and no free worker has notified them. Other threads than the caller notify them, because
+    // code of the user may wait for a lock that a stuck handler holds.
     let left = threads.exits.alive();
     if left > own {
         // The caller ends the rest of its own group when it leaves.

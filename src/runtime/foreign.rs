@@ -63,7 +63,8 @@ pub(super) fn register(
         Box::new(Watched(Arc::clone(&foreign)))
     };
     let token = group.prepare(source).ok_or_else(full)?;
-    // From here on a drain may end the source. At an error, the drop of this ends it, once.
+    // From here on a drain may end the source. At an error, the drop of `registration` ends it,
+    // once.
     let registration = Registration { foreign };
     if group.is_draining() {
         return Err(drains());

@@ -242,7 +242,7 @@ impl Group {
         self.epoll.modify(fd, interest, token.encode())
     }
 
-    /// Ends what [`watch`](Self::watch) began.
+    /// Ends the watch of a descriptor, and releases the reference that [`watch`](Self::watch) used.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>, token: Token) {
         if let Err(error) = self.epoll.delete(fd) {
             // The kernel no longer watches the descriptor, which is what the caller wants.
@@ -255,7 +255,8 @@ impl Group {
         self.slots.pin(token)
     }
 
-    /// Returns code that is true until this connection has ended.
+    /// Returns code that returns true until the connection of `token` has ended. `None` for other
+    /// sources, and if it has ended.
     pub(super) fn watch_end(&self, token: Token) -> Option<Box<dyn Fn() -> bool>> {
         if !self.pin(token) {
             return None;

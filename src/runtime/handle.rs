@@ -220,7 +220,7 @@ impl Handle {
         &self.shared.groups
     }
 
-    /// Returns the groups in turn.
+    /// Returns the next group in turn.
     pub(crate) fn next_group(&self) -> &Arc<Group> {
         let next = self.shared.next_group.fetch_add(1, Ordering::Relaxed);
         &self.shared.groups[next % self.shared.groups.len()]

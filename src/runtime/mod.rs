@@ -173,13 +173,13 @@ impl Runtime {
     ///
     /// So an accepted connection must not wait for the end of an outgoing one: that ends only at
     /// the deadline. A proxy that passes bytes between the two closes the outgoing one when the
-    /// accepted one [drains](crate::net::Protocol::draining) or is closed. To pass an answer that the
-    /// server still owes, it keeps the accepted one [held](crate::net::Connection::hold) until then; the
-    /// runtime does not know that it is owed. If a runtime connects to
-    /// a listener of its own, its requests on that connection get no answer during the drain.
+    /// accepted one [drains](crate::net::Protocol::draining) or is closed. If the server still owes
+    /// an answer, the proxy [holds](crate::net::Connection::hold) the accepted one until it has
+    /// passed that answer, of which the runtime does not know. If a runtime connects to a listener
+    /// of its own, its requests on that connection get no answer during the drain.
     ///
-    /// If one of the runtime's own workers calls this (in a handler), it does not wait for that
-    /// worker.
+    /// If one of the runtime's own workers calls this (in a handler), the drain does not wait for
+    /// that worker.
     #[must_use = "the report says what was cut"]
     pub fn drain(mut self, deadline: Duration) -> DrainReport {
         self.drain_in_place(deadline)
@@ -217,6 +217,7 @@ pub(crate) struct Shared {
     watch: Arc<Watch>,
     /// Held while the histograms are switched on or off.
     switching: Mutex<()>,
-    /// Deals tasks and connections to the groups in turn. Relaxed: any group will do.
+    /// Counter by which tasks and connections are dealt to the groups in turn. Relaxed: any group
+    /// will do.
     next_group: AtomicUsize,
 }

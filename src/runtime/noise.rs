@@ -3,8 +3,8 @@
 //! Of each kind, `max_log_events` are logged in a second. Further ones are counted. One event at
 //! the end of the second reports their number. So no peer can fill the host's log.
 //!
-//! Events with another bound are logged without this limit: threads that start and leave (bounded
-//! by `max_threads` and `dynamic_threads_shrink_time`), listeners that end, calls that the system
+//! Events with another bound are logged without this limit: threads that start (bounded by
+//! `max_threads` and `dynamic_threads_shrink_time`), listeners that end, calls that the system
 //! refuses.
 
 use std::sync::{Mutex, Weak};
@@ -53,7 +53,7 @@ impl Topic {
     }
 }
 
-/// Log events of a runtime.
+/// Counts of the log events of a runtime, one window for each topic.
 #[derive(Debug, Default)]
 pub(super) struct Noise([Mutex<Window>; TOPICS]);
 

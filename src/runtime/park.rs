@@ -8,8 +8,8 @@
 //!   are slow, every worker may have a permit;
 //! * **asleep** on a semaphore.
 //!
-//! All of this is in one word, so that the count of resting workers and the flags of a wake-up always
-//! agree:
+//! One word holds the counts of resting workers and of permits and the flags of a wake-up, so that
+//! they always agree:
 //!
 //! ```text
 //!  sleepers:16 │ pollers:16 │ waiters:16 │ WAKING_SLEEPER, WAKING_WAITER
@@ -190,7 +190,7 @@ impl Park {
         self.update(Word::wake)
     }
 
-    /// Gives a permit back, before a slow run.
+    /// Gives a taken permit back, for example before a slow run or an announced wait.
     pub(crate) fn give_permit(&self) {
         self.word.fetch_sub(POLLER, Ordering::AcqRel);
     }

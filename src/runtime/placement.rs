@@ -340,7 +340,7 @@ fn cpus_of(entries: &[Entry]) -> Vec<usize> {
     entries.iter().map(|entry| entry.cpu).collect()
 }
 
-/// Rules 1 and 5.
+/// Returns the CPUs in order, by rules 1 and 5.
 fn order(machine: &Machine, groups: usize, threads: usize) -> Vec<Entry> {
     let entry = |cpu| Entry { cpu, at: machine.cpu(cpu) };
     let mut entries: Vec<Entry> = machine.cpus.iter().map(entry).collect();

@@ -4,7 +4,8 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
-/// Threads that wait for places. While no thread waits, a pop costs one load for this.
+/// Threads that wait for places. While no thread waits, a pop of a closure costs one fence and one
+/// load for this.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     lock: Mutex<()>,

@@ -31,8 +31,8 @@ pub(super) struct RunQueues<T> {
     ordinary: Lane<T>,
     /// Ordinary work that has had its share.
     spent: Lane<T>,
-    /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped. With
-    /// it, a pop of an ordinary task costs one load for both run_queues.
+    /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped.
+    /// With it, a pop of an ordinary task costs one load for both lanes.
     urgent: CachePadded<AtomicUsize>,
 }
 

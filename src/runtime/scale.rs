@@ -136,7 +136,8 @@ impl Scale {
     pub(super) fn on_stall(&mut self, now: Instant, load: &Load, rules: &Rules) -> usize {
         self.note_stalled(now, load.stalled, load.base, rules);
         let mut wanted = load.base + load.stalled.saturating_sub(rules.tolerated(load.base));
-        // A group that grows at all grows to the preferred number at once.
+        // If there are enough workers for the waits, but more than a quarter of the workers wait,
+        // the group grows to the preferred number at once.
         if load.workers >= wanted && load.stalled > load.workers / 4 {
             wanted = rules.preferred(load.base);
         }

@@ -1,5 +1,5 @@
-//! Order of the steps by which each task and event finds a worker: wake-ups, rests, waits, the theft of
-//! a permit, and the end. [`Park`] has the rule behind it.
+//! Order of the steps by which each task and event finds a worker: wake-ups, rests, waits, the
+//! theft of a permit, and the end. [`Park`] documents the rule of waking.
 //!
 //! The steps are provided methods. So the models run them as they are, with tasks and an epoll of their
 //! own.
@@ -148,7 +148,8 @@ pub(super) trait Serve {
     fn accepts(&self) -> Accepts;
     /// Runs queued tasks until there are none.
     fn run_tasks(&mut self);
-    /// Asks, now and then, if an added worker must leave. It is no longer counted then.
+    /// Returns true if an added worker must leave. Then the worker is no longer counted. Most calls
+    /// return false without a check.
     fn may_leave(&mut self) -> bool;
     /// Takes events, ends the rest, and delivers the events. Waits for them if the rest allows that.
     fn poll(&mut self, rest: Rest, demand: Demand);

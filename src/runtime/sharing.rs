@@ -1,4 +1,4 @@
-//! [`Sharing`]: whether the workers of a calm group share long batches, found by trials.
+//! [`Sharing`]: decides by trials if the workers of a calm group share long batches.
 //!
 //! While a worker runs a long batch, another one could poll. On a machine with free CPUs this serves
 //! more events. On a busy machine it only takes CPU time from the threads that produce the work.
@@ -8,7 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Pure: takes events and times, and returns true while the group shares.
+/// Decides if a group shares. Pure: takes events and times, and returns true while the group
+/// shares.
 #[derive(Debug)]
 pub(super) struct Sharing {
     on: bool,

@@ -3,7 +3,8 @@
 //! ```text
 //!   epoll ── take_events ──▶ ┌───────┐
 //!   queue ── take_task ────▶ │ hands │ ── run(which) ──▶ what a worker would call
-//!   timers ─ fire_due ─────▶ queue    └───────┘
+//!                            └───────┘
+//!   timers ─ fire_due ─────▶ queue
 //! ```
 //!
 //! The hands hold the items that several workers have taken and not begun. The caller chooses which
@@ -92,7 +93,7 @@ impl Simulated {
         &self.runtime.handle
     }
 
-    /// Returns the groups in turn, each for the next connection.
+    /// Returns the next group in turn, for the next connection.
     pub(crate) fn group(&self) -> &Arc<Group> {
         self.handle().next_group()
     }

@@ -63,8 +63,8 @@ pub(crate) struct WorkerContext<'w> {
     pub(crate) turn: Turn,
     /// The worker's read buffer. Its content means nothing between two uses.
     pub(crate) read_buf: &'w mut [u8],
-    /// Time since the end of the last timed run. A timed run takes it as its start and sets it to its
-    /// end. So a batch of n events needs n + 1 looks at the clock.
+    /// Lap that began at the end of the last timed run. A timed run starts there, and begins the
+    /// next lap at its end. So a batch of n events needs n + 1 looks at the clock.
     pub(crate) lap: Lap,
     /// Time at which the source or task was queued, or its event received.
     pub(crate) runnable_at: Instant,

@@ -5,7 +5,7 @@ use crate::sync::shim::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::shim::{Mutex, lock};
 
 /// Listeners that ran out of descriptors, each once. While the list is empty, a close costs one
-/// load for this.
+/// fence and one load for this.
 #[derive(Debug)]
 pub(super) struct Starved<T> {
     list: Mutex<Vec<T>>,

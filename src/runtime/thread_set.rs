@@ -21,7 +21,7 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
-/// See the module.
+/// Threads of a group; see the module.
 #[derive(Debug)]
 pub(super) struct ThreadSet {
     pub(super) slots: WorkerSlots,
@@ -251,7 +251,7 @@ impl ThreadSet {
         // sees the task.
         fence(Ordering::SeqCst);
         // A waiting event is not in the queue. So another worker must be free to take it: the last
-        // other one may have begun to wait at this moment, because it saw this one.
+        // other worker may have begun to wait just now, and have counted this one as free.
         let is_last = mutant!(self.free() == 0, LeaveUnseen => false);
         let stays = mutant!(is_last || has_task(), LeaveWithoutLook => false);
         if stays {

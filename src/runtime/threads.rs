@@ -201,7 +201,7 @@ impl Threads {
             self.launch(&mut table, group, kind, reason, None)
         };
         launched.map_err(|(_, error)| {
-            // Without the lock, because it may sweep the queue.
+            // Without the lock of the table, because `note_left` may sweep the queue.
             group.note_left();
             Refusal::Failed(error)
         })
@@ -219,9 +219,9 @@ impl Threads {
         }
     }
 
-    /// Returns true if the limit allows another thread. Ordinary threads leave a part of `max_threads`
-    /// to the reserve: a place for each urgent connection and closure, and at least a quarter of the
-    /// threads that may be added.
+    /// Returns true if the limit allows another thread. Ordinary threads leave a part of
+    /// `max_threads` to the reserve: a place for each urgent connection, session and closure, and
+    /// at least a quarter of the threads that may be added.
     fn has_room(&self, table: &Table, kind: ThreadKind) -> bool {
         let most = self.settings.current().max_threads;
         let kept = match kind {
@@ -266,8 +266,8 @@ impl Threads {
             }
             Worker::new(Arc::clone(&group_2), slot, kind).run(role);
             run_hook(&group_2, hooks.stop.as_ref(), &info_2);
-            // Before the place is free for another thread: no more slots are taken than threads are
-            // allowed.
+            // The slot is freed before the thread's place: so no more slots are taken than threads
+            // are allowed.
             group_2.thread_set.vacate(slot);
             group_2.threads.note_left(kind);
         };

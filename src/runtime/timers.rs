@@ -94,9 +94,10 @@ pub(crate) fn is_late(due: Instant, now: Instant) -> bool {
     now.saturating_duration_since(due) > LATE
 }
 
-/// A peer that misses a deadline is excused once. At a second miss it had another whole period. And
-/// if much work is queued, for example because many peers send without pause, each deadline is
-/// handled late.
+/// Excuse of a peer for a deadline that was handled late. It is given once: at a second miss the
+/// peer had another whole period. If much work is queued, for example because many peers send
+/// without pause, each deadline is handled late, and without this limit each peer would be excused
+/// for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Excuse {
     given: bool,

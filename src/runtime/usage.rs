@@ -23,7 +23,7 @@ pub(crate) enum Origin {
     Outgoing,
 }
 
-/// Shared by all groups of a runtime.
+/// Counts of the resources in use, shared by all groups of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     accepted: AtomicUsize,
@@ -32,7 +32,7 @@ pub(crate) struct Usage {
     /// Accepted connections whose layers are not ready.
     handshakes: AtomicUsize,
     buffered_bytes: AtomicUsize,
-    /// Connections above the high watermark, which are not read, and connections that are closing.
+    /// Connections that are not read for a while, and connections that are closing.
     paused: AtomicUsize,
     closing: AtomicUsize,
     /// Connections that have not logged in, and sessions.
@@ -44,11 +44,11 @@ pub(crate) struct Usage {
     /// Deferred requests, and handlers that wait for their peer.
     deferred: AtomicUsize,
     waiting_writers: AtomicUsize,
-    /// Connections and closures of an urgent class, of all groups.
+    /// Connections, sessions and closures of an urgent class, of all groups.
     urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
     draining: Begun,
-    /// Begun when no accepted connection is left: the outgoing ones drain too.
+    /// Begun when no accepted connection is left, or at the deadline: the outgoing ones drain too.
     draining_outgoing: Begun,
     /// Number of open listeners.
     listeners: AtomicUsize,
@@ -190,8 +190,8 @@ impl Usage {
         self.begun_of(origin).is_seen()
     }
 
-    /// Returns the same to a thread that has just registered a connection. If true, the connection
-    /// came too late to be notified.
+    /// Like [`drains`](Self::drains), for a thread that has just registered a connection. If true,
+    /// the connection came too late to be notified.
     pub(crate) fn drains_after(&self, origin: Origin) -> bool {
         self.begun_of(origin).is_seen_after()
     }

@@ -69,8 +69,8 @@ impl Watch {
     /// false.
     pub(crate) fn sleep(&self, limit: Option<Duration>, is_quiet: impl FnOnce() -> bool) -> Woke {
         self.asleep.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fences in `Park::rise` and `Group::show_to_watchdog`. Either the
-        // worker sees the flag, or `is_quiet` sees that the worker runs and what it holds.
+        // SeqCst: pairs with the fences in `Park::rise` and `Schedule::show_to_watchdog`. Either
+        // the worker sees the flag, or `is_quiet` sees that the worker runs and what it holds.
         mutant!(fence(Ordering::SeqCst), WatchWithoutFence => ());
         if !is_quiet() {
             self.asleep.store(false, Ordering::Relaxed);

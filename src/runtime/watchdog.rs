@@ -80,7 +80,7 @@ const LONGEST_TICK: Duration = Duration::from_millis(10);
 const PREEMPTED: Duration = Duration::from_millis(10);
 /// Time without a worker that holds something, after which the watchdog sleeps.
 const QUIET: Duration = Duration::from_millis(30);
-/// Part of the CPUs' time from which a process has no CPU time to spare.
+/// Part of the CPUs' time. A process that uses at least this part has no CPU time to spare.
 const SATURATED: f64 = 0.9;
 
 impl Watchdog {

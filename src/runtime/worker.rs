@@ -51,7 +51,8 @@ pub(super) struct Worker {
     taken: u32,
     /// Version of the CPU plan to which this worker is bound.
     bound: usize,
-    /// Time at which an added worker last checked if it should leave. It was started then, at first.
+    /// Time at which an added worker last checked if it should leave; at first, the time of its
+    /// start.
     asked_at: Instant,
 }
 
@@ -62,12 +63,12 @@ pub(super) enum Role {
     Called,
 }
 
-/// If tasks run in a row for longer than this, the worker checks epoll.
+/// Longest time for which tasks run in a row before the worker checks epoll.
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 /// Largest number of polls in one check of epoll. The worker goes on only while each poll fills its
 /// batch.
 const LOOKS: u32 = 8;
-/// Estimated time of a batch from which on it is shared. To wake a worker takes 10 to 20 µs.
+/// Estimated time from which on a batch counts as long. To wake a worker takes 10 to 20 µs.
 const LONG_BATCH_NANOS: u64 = 20_000;
 /// Longest sleep of an added worker before it checks if it should leave. A shorter
 /// `dynamic_threads_shrink_time` takes effect then.
@@ -239,7 +240,7 @@ impl Worker {
         if cost::end_run(self.now.saturating_duration_since(began)) {
             self.group.mode.note_crowded(self.now);
         }
-        // Work may still be set aside, for example after a panic.
+        // Stealable work may still be there, for example after a panic.
         self.group.queue_stealable(self.slot());
         self.stalls.end_run(self.now);
         if login {
@@ -272,8 +273,8 @@ impl Worker {
     /// does not wait: the worker runs, and keeps its permit if it has one.
     fn poll_epoll(&mut self, rest: Option<Rest>, demand: Demand) -> bool {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
-        // If another worker waits in epoll, it can take the other events. They must not stand behind
-        // this one.
+        // If another worker waits in epoll, it can take the other events. So this worker takes one
+        // event, and the others do not stand behind it.
         let one = demand.all_wait && (rest.is_some() || self.group.park.has_waiter());
         let most = if one { 1 } else { per_wait };
         self.slice.set_short(demand.all_wait);

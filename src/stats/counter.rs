@@ -111,11 +111,11 @@ named! {
         "requests refused: max_requests or max_requests_per_second of their account reached",
     RequestPanics "request_panics" "requests whose handler panicked, which ended the session",
     DeferredDropped "deferred_dropped" "deferred requests dropped before they were answered",
-    RelaysRefused "relays_refused" "requests ended: a relay gave what was out of place",
+    RelaysRefused "relays_refused" "requests ended: a relay passed a frame out of place",
     TokenWaits "token_waits" "times a result waited until its peer granted room",
     WritersCut "writers_cut" "requests ended: max_waiting_writers reached",
     FramesOfDeadSessionsDropped "frames_of_dead_sessions_dropped"
-        "times that what a session wrote was not sent, because it had been killed",
+        "times that frames of a killed session were not sent",
     ProtocolErrors "protocol_errors" "messages that broke the protocol",
     Glitches "glitches" "messages that were whole but of no use, see max_glitches",
 

@@ -94,10 +94,10 @@ snapshot! {
 
     connections: u64, "connections open";
     listeners: u64, "listening sockets";
-    silent_connections: u64, "accepted, no first bytes yet, and a time for them";
+    silent_connections: u64, "accepted, no first bytes yet, within first_bytes_timeout";
     handshakes: u64, "accepted connections whose layers are not ready yet";
     paused_connections: u64, "not read: their backlog is long, or pause_reads was called";
-    closing_connections: u64, "about to end: what they held or sent is waited for";
+    closing_connections: u64, "about to end, after their requests or last bytes";
     slots_allocated: u64, "slots for connection contexts, used and free";
     slots_free: u64, "slots that wait for a connection";
     buffered_bytes: u64, "bytes in read buffers, backlogs and layers";

@@ -1,8 +1,8 @@
 //! `Mutex`, `RwLock` and `Condvar` that announce a stall, and only when they really block.
 //!
-//! They are std's, with one addition to the methods that wait. Such a method tries, and tries again
-//! for about as long as std spins. Only then it announces the wait, and waits as std does. If the
-//! first try succeeds, the caller pays for that try and nothing else.
+//! They are std's, with one addition to the methods that wait. A method that locks tries, and tries
+//! again for about as long as std spins. Only then it announces the wait, and waits as std does. If
+//! the first try succeeds, the caller pays for that try and nothing else.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -20,12 +20,12 @@
 //! run. A later owner may wait for their end ([`Runner::await_holds`]). Then the last hold to end
 //! leaves a mark.
 //!
-//! An owner may sleep in the middle of its run until a mark is left ([`Runner::wait`]). Notifiers that
-//! find it so ring its [`Bell`].
+//! An owner may sleep in the middle of its run until a mark is left ([`Runner::wait`]). Notifiers
+//! that find the owner waiting ring its [`Bell`].
 //!
-//! It knows nothing of tasks. The caller of [`Running::queue`] pushes the right to run to a queue.
-//! The thread that pops it calls [`Runner::resume`]. [`Running::run`] queues after a number of
-//! rounds, so that no owner works without end for threads that keep leaving marks.
+//! A `Runner` knows nothing of tasks. The caller of [`Running::queue`] pushes the right to run to a
+//! queue. The thread that pops it calls [`Runner::resume`]. [`Running::run`] queues after a number
+//! of rounds, so that no owner works without end for threads that keep leaving marks.
 
 use std::fmt;
 use std::mem;
@@ -174,7 +174,7 @@ impl<T> Runner<T> {
     /// Sleeps until a mark is left, at most for the limit. Returns at once if one of `wanted` was left
     /// before, and may return early. The marks stay. Called by the owner in the middle of its run.
     pub(crate) fn wait(&self, wanted: Marks, bell: &Bell, limit: Option<Duration>) {
-        // A notifier changes the same word, so it sees `WAITS`, or this sees its mark.
+        // A notifier changes the same word. Either it sees `WAITS`, or the owner sees its mark.
         let before = self.word.fetch_or(WAITS, Ordering::Relaxed);
         if mutant!(before & wanted.0 == 0, WaitWithoutMarks => true) {
             bell.wait(limit);
@@ -221,8 +221,8 @@ impl<T> Runner<T> {
 
     /// Returns true if a queue holds the right to run.
     ///
-    /// `false` means that a right which is queued later is pushed after this call: that thread sees what
-    /// this one wrote before.
+    /// `false` means that a right which is queued later is pushed after this call. The pushing
+    /// thread then sees what the caller wrote before.
     pub(crate) fn is_queued(&self) -> bool {
         // Not a load: one of the two changes of the word, here and in `queue`, sees the other.
         let word = mutant!(

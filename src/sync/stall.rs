@@ -39,9 +39,9 @@
 //!
 //! # Cost
 //!
-//! On a thread that is no worker it costs one read of a thread-local variable. On a worker it costs
-//! a few counters more. The outermost wait also costs the reaction of the runtime: the start of the
-//! missing threads, mostly one.
+//! On a thread that is no worker an announcement costs the reads of two thread-local variables. On
+//! a worker it costs a few counters more. The outermost wait also costs the reaction of the
+//! runtime: the start of the missing threads, mostly one.
 //!
 //! # Mistakes to avoid
 //!

@@ -1,4 +1,4 @@
-//! Operating-system layer: it contains every descriptor and every system call of the crate.
+//! Operating-system layer: it contains every descriptor and every call through `libc` of the crate.
 //!
 //! Its promises to the layers above:
 //!
@@ -10,11 +10,12 @@
 //!
 //! It knows nothing of groups, connections or bytes of a protocol.
 //!
-//! It calls `libc`, although `rustix` has safe signatures for 23 of its 34 `unsafe` blocks: epoll, eventfd,
-//! timerfd, clocks, and `accept`, `recv`, `send`, `poll`, `connect` and the credentials of sockets. By default
-//! `rustix` makes the system calls itself. The tests that let each call fail replace functions of the C
-//! library, so they would not reach it. Its feature `use-libc` would hold for the whole program of a user. In a
-//! trial of epoll, `recv`, `send` and the eventfd the CPU time per request did not change.
+//! It calls `libc`, although `rustix` has safe signatures for 23 of its 31 `unsafe` blocks: epoll,
+//! eventfd, timerfd, clocks, and `accept`, `recv`, `send`, `poll`, `connect` and the credentials of
+//! sockets. By default `rustix` makes the system calls itself. The tests that let each call fail
+//! replace functions of the C library, so they would not reach it. Its feature `use-libc` would
+//! hold for the whole program of a user. In a trial of epoll, `recv`, `send` and the eventfd the
+//! CPU time per request did not change.
 #![allow(unsafe_code)]
 
 pub(crate) mod affinity;

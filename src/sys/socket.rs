@@ -51,7 +51,7 @@ impl Tuning {
         if self.send_buf != before.send_buf && self.send_buf != 0 {
             socket.set_send_buffer_size(self.send_buf)?;
         }
-        // A Unix socket has none.
+        // A Unix socket has no receive buffer.
         if tcp && self.recv_buf != before.recv_buf && self.recv_buf != 0 {
             socket.set_recv_buffer_size(self.recv_buf)?;
         }

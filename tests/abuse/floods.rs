@@ -112,7 +112,7 @@ fn one_session_asked_without_end() {
     // connection.
     let config = config().max_queued_messages(16);
     Bout::new("pipelining-flood", config).run(|seen| {
-        // Each neighbour has up to sixteen requests in progress.
+        // The neighbours have up to sixteen requests in progress, all together.
         let most = 16 * (seen.peers + 1);
         assert!(seen.stats.queued_requests <= most, "{}", seen.stats);
         seen.count(Counter::RequestsExecuted) >= 1_000 * seen.peers

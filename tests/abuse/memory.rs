@@ -35,7 +35,7 @@ fn memory_is_given_back() {
             }
             server.control.forget();
         };
-        // By now most workers have handled the largest sizes once.
+        // After two rounds most workers have handled the largest sizes once.
         for _ in 0..2 {
             round();
         }

@@ -281,7 +281,8 @@ fn a_wrong_password_is_refused_at_once() {
 
 const MOST: usize = 1 << 20;
 
-/// Client of a server that answers so, and its runtime. An answer may take at most [`MOST`] bytes.
+/// Client of a server whose answers `answer` writes, and the client's runtime. An answer may take
+/// at most [`MOST`] bytes.
 fn against(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> (Client, Runtime) {
     let runtime = Runtime::builder().config(lab::config()).start().expect("started");
     let options = options(serve(answer)).connections(1).max_answer_bytes(MOST);
@@ -392,7 +393,7 @@ fn an_answer_that_ends_within_a_chunk_is_an_error() {
             for name in ["a", "b"] {
                 encoder.column(&Column::signed(name)).expect("it is short");
             }
-            // It has one of the two columns.
+            // This chunk has one of the two columns.
             encoder.frame(ServerKind::Chunk.number(), &[&nulls(1)]).expect("it is short");
             if !ends {
                 encoder.row(|row| (0..2).for_each(|_| row.int(8))).expect("it is short");

@@ -3,12 +3,13 @@
 //! ```text
 //! session → net → runtime → sync → sys      session → codec ← client → net      pool → sync
 //! status → session
-//! codec, stats, config → nothing            all but codec may use stats and config
+//! codec, stats, config → nothing            all but codec may use stats and config (status: stats)
 //! ```
 //!
 //! It looks at the text: comments and literals are blanked, then every path that starts at the
 //! crate root (`crate::…`, or `super::` often enough) names the part it leads to. Modules of tests
-//! count like the rest. `src/lib.rs`, `src/guide/`, `src/internal.rs` and `src/host.rs` may name everything.
+//! count like the rest. `src/lib.rs`, `src/guide/`, `src/internal/` and `src/host.rs` may name
+//! everything.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -315,7 +315,7 @@ fn each_counter_that_tells_of_a_limit_is_on_the_page() {
 /// Record of the abuses.
 const RECORD: &str = include_str!("../../benches/record/2026-11-29-report/abuse/abuse.md");
 
-/// The rows of its table.
+/// Rows of the table in the record of the abuses.
 fn recorded() -> Vec<BTreeMap<&'static str, &'static str>> {
     rows(RECORD, "abuse")
 }

@@ -198,7 +198,7 @@ fn an_abort_after_the_end_destroys_no_reply() {
     }
 }
 
-/// The peer would take the part that it gets for the whole.
+/// Without the reset, the peer would take the part that it gets for the whole.
 #[test]
 fn a_connection_that_ends_with_waiting_bytes_is_reset() {
     const REPLY: usize = 16 << 20;
@@ -533,7 +533,8 @@ fn a_reset_behind_the_half_close_ends_the_connection_of_a_held_request() {
     server.wait_for(Counter::ClosedReset, 20);
 }
 
-/// Asks its server, and sends once more in `released` for the answer, behind a gate.
+/// Outgoing connection that sends `more` in `released`, behind a gate. A hold keeps it until
+/// `closed`.
 struct AsksTwice {
     calls: mpsc::Sender<&'static str>,
     gate: workers::Gate,
@@ -590,7 +591,7 @@ fn an_outgoing_connection_ends_with_its_server_behind_released_whatever_holds_it
         drop(peer);
         assert_eq!(called.recv_timeout(LONG), Ok("closed"));
         assert!(conn.is_closed());
-        // It counts for nothing any more.
+        // A hold of a closed connection counts for nothing.
         drop(conn.hold());
     }
 }

@@ -36,7 +36,7 @@ fn serve() {
     });
 }
 
-/// A child whose listener has run out, and clients that wait in its backlog.
+/// A child that has run out of descriptors, and clients that wait in the backlog of its listener.
 struct Starved {
     server: Puppet,
     clients: Vec<Peer>,
@@ -130,7 +130,7 @@ fn a_connection_whose_descriptor_is_0_is_served_and_closed() {
         socket.set_read_timeout(Some(LONG)).expect("set");
         // SAFETY: this child never uses its standard input, so no other code owns the descriptor.
         assert_eq!(unsafe { libc::close(0) }, 0);
-        // The client has its number already, so the server gets this one.
+        // The client has its descriptor already, so the server's connection gets descriptor 0.
         socket.connect(&address.into()).expect("connected");
         let mut peer = &socket;
         let mut told = [0; 5];

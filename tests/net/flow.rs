@@ -670,7 +670,7 @@ fn a_full_backlog_stops_the_input_unless_the_listener_chose_a_notice() {
         }
         assert!(peer.receive(8 << 20) == pattern(8 << 20));
         drained(&calls);
-        // It may be called more than once.
+        // `drained` may be called more than once.
         if !reads {
             let question = loop {
                 match next(&calls) {

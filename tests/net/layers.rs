@@ -142,7 +142,7 @@ impl Layer for Toy {
     }
 }
 
-/// The peer of some toys, by hand.
+/// Peer of toy layers, which the test plays by hand.
 struct Foreign {
     peer: Peer,
     seals: Vec<Cipher>,
@@ -159,7 +159,7 @@ impl Foreign {
         Self { peer, seals: ciphers.clone(), opens: ciphers, levels, farewells: 0 }
     }
 
-    /// Bytes for the socket that carry these below so many layers.
+    /// Seals bytes in this number of layers, for the socket.
     fn seal(&mut self, layers: usize, bytes: &[u8]) -> Vec<u8> {
         self.seals[..layers].iter_mut().rev().fold(bytes.to_vec(), |bytes, cipher| {
             let mut sealed = Vec::new();
@@ -556,7 +556,7 @@ fn an_end_without_farewell_is_told_from_one_with_it() {
     for with in [false, true] {
         let (probe, calls) = Probe::new();
         let (conn, mut peer, _listener) = established(&runtime, probe, &calls);
-        // A stream that breaks off is an error, for which no request waits.
+        // A stream that breaks off is an error. It ends the connection, although a request is held.
         let _held = (!with).then(|| conn.hold());
         let mut last = peer.seal(1, b"last");
         if with {

@@ -168,7 +168,7 @@ fn a_time_out_out_of_its_range_is_refused_with_its_name() {
     let options = ConnectOptions::new().net_write_timeout(huge);
     let refused = runtime.connect_with(listener.local_addr(), options, Bytes::new(echo));
     assert!(matches!(refused, Err(ConnectError::Options(_))), "{refused:?}");
-    // These two have no range.
+    // `connect_timeout` and `set_idle_timeout` have no range.
     let (protocol, given, _ends) = tells();
     let options = ConnectOptions::new().connect_timeout(huge);
     let conn = runtime.connect_with(listener.local_addr(), options, protocol).expect("begun");
@@ -227,7 +227,7 @@ fn a_connect_ends_at_its_own_time_out() {
     conn.send(b"for later");
     conn.close("given up");
     assert_eq!(next(&ends), "given up");
-    // It counts until the connection is established, not longer.
+    // `connect_timeout` counts until the connection is established, not longer.
     let listener = echoes(&runtime, ListenOptions::new());
     let (protocol, given, ends) = tells();
     let options = ConnectOptions::new().connect_timeout(LONG);
@@ -314,7 +314,7 @@ fn a_port_is_shared_only_with_a_listener_that_says_so() {
     let refused = two.listen(at, Bytes::new(echo));
     assert!(matches!(refused, Err(ListenError::Bind { .. })), "{refused:?}");
     drop(second);
-    // Its sockets are closed when its runtime has ended.
+    // The sockets of the second listener are closed when its runtime has ended.
     drop(two);
     Peer::connect(at).echo(b"the first one is left");
 }

@@ -189,7 +189,7 @@ fn connections_are_limited_by_the_address_of_the_client() {
     assert_eq!(server.listener.stats().refused_max_connections_per_address, 1);
     eventually(LONG, || server.listener.stats().open == 10);
     assert_eq!(server.count(Counter::ConnectionsRefusedLimit), 1);
-    // Its own connections are not limited.
+    // The proxy's own connections are not limited.
     let mut own: Vec<_> = (0..2).map(|_| server.peer()).collect();
     for peer in &mut own {
         peer.send(&[LOCAL, b"?"].concat());

@@ -245,7 +245,7 @@ fn handlers_that_use_up_all_threads_are_woken_by_their_peers() {
         }
         let began = Instant::now();
         peers.iter_mut().for_each(|peer| says(peer, "why?\na, because b\n"));
-        // Not only at the deadlines of the handlers.
+        // The handlers are woken long before their deadlines.
         assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
     }
 }
@@ -335,7 +335,7 @@ fn a_peer_that_finishes_or_resets_ends_the_wait() {
     assert_eq!(conn.peer_state(), PeerState::Gone);
 }
 
-/// Passes bytes on, and must end by an order of its own.
+/// Passes bytes on. The end of the stream is an error, because no farewell came before.
 struct NeedsFarewell;
 
 impl Layer for NeedsFarewell {
@@ -561,7 +561,7 @@ fn a_drain_that_waits_for_a_paused_connection_ends_its_wait() {
     let handle = server.runtime.handle();
     let drain = thread::spawn(move || server.drain(LONG));
     eventually(LONG, || handle.spawn(|| ()).is_err());
-    // The mark of the drain has been taken after these calls.
+    // After these calls a worker has taken the mark that the drain has set on the connection.
     for _ in 0..100 {
         conn.notify();
         assert!(calls.recv_timeout(LONG).expect("a call").is_none());
@@ -816,7 +816,7 @@ fn a_handler_that_computes_sees_that_its_peer_has_gone() {
         let mut peer = server.peer();
         peer.send(b"compute");
         assert_eq!(told.recv_timeout(LONG).expect("asked"), PeerState::Connected);
-        // Bytes that no read has taken hide nothing.
+        // Unread bytes do not hide the state of the peer.
         peer.send(b"next");
         match kind {
             Kind::Tcp => peer.reset(),

@@ -128,7 +128,7 @@ fn an_address_that_does_not_answer_takes_only_its_share_of_the_time() {
     let (_taken, never) = silent();
     let runtime = runtime();
     let (protocol, events) = told();
-    // All of the time would be longer than the test waits.
+    // The whole `connect_timeout` is longer than the test waits.
     let options = ConnectOptions::new().connect_timeout(LONG * 2);
     let mut name = vec![never; 1];
     name.extend(vec![tcp(&server); 1_999]);

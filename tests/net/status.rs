@@ -72,7 +72,7 @@ fn the_page_shows_names_as_text_and_numbers_of_now() {
     assert_eq!(text.matches("<svg ").count(), Stage::ALL.len());
     assert!(!text.contains("<b>"), "a name is HTML");
     assert!(text.len() < 100_000, "{} bytes", text.len());
-    // It needs nothing from elsewhere.
+    // The page loads nothing from elsewhere.
     assert!(!text.contains(" src=") && !text.contains("://"), "{text}");
 }
 

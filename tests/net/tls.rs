@@ -558,7 +558,7 @@ fn a_server_of_openssl_is_asked() {
         .stderr(Stdio::null())
         .spawn()
         .expect("started");
-    // It says which port it has. The rest of its output is few lines, which fit into the pipe.
+    // OpenSSL prints its port. The rest of its output is few lines, which fit into the pipe.
     let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
     let at: SocketAddr = lines
         .find_map(|line| line.expect("text").strip_prefix("ACCEPT ")?.parse().ok())

@@ -282,7 +282,7 @@ fn addresses_of_ipv6_are_backends_of_their_own() {
     let pool = Pool::builder(Tcp).limits(limits(1)).build().expect("good limits");
     let keys = backends.each_ref().map(|backend| backend.local_addr().expect("TCP"));
     for _ in 0..2 {
-        // Each has its only connection in use while the other one hands out its own.
+        // Each backend has its only connection in use while the other one hands out its own.
         let conns = keys.each_ref().map(|key| pool.get(key).expect("a connection"));
         for (conn, key) in conns.iter().zip(&keys) {
             assert_eq!(&conn.peer_addr().expect("connected"), key);

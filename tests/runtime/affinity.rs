@@ -125,7 +125,7 @@ fn workers_stay_on_the_cpu_that_the_process_was_given() {
         for cpu in cpus {
             bind(0, &[*cpu]);
             let runtime = start(config());
-            // Also those that are added.
+            // Added workers stay on this CPU, too.
             let event = Event::new(How::Announced);
             for _ in 0..10 {
                 let event = event.clone();

@@ -218,7 +218,7 @@ fn waiting_for_room_in_another_runtime_is_announced() {
         let handle = other.handle();
         while handle.spawn(|| ()).is_ok() {}
         handle.spawn_wait(|| ()).expect("nobody drains");
-        // Kept, so that its end is not waited for too.
+        // Returned, so that the task does not also wait for the end of `other`.
         other
     });
 }

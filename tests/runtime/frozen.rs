@@ -236,7 +236,7 @@ fn rest(mut peer: Peer, mut read: usize) -> JoinHandle<usize> {
     })
 }
 
-/// Silent for so long, and the client asks whether the server is there; and how long that may take.
+/// Silence after which the client probes the server, and time limit of the probe.
 const PROBE: Duration = Duration::from_millis(500);
 
 #[test]

@@ -110,7 +110,7 @@ fn a_handler_of_one_runtime_uses_the_other() {
     let (tell, told) = mpsc::channel();
     let (outside, inside) = (outer.handle(), inner.handle());
     let code = move || {
-        // This is a worker, but not one of `inside`: it may wait for it.
+        // This thread is a worker, but not of `inside`, so it may wait for that runtime.
         let (answer, answered) = mpsc::channel();
         for number in 0..1000 {
             let answer = answer.clone();
@@ -227,7 +227,7 @@ fn starting_and_ending_200_times_leaves_no_descriptor_and_no_thread() {
     });
 }
 
-/// With everything that could hold on to a group.
+/// Starts and ends a runtime with everything that could keep its groups.
 fn a_whole_life(number: u32) {
     let config = Config::default()
         .epoll_groups(2)

@@ -270,7 +270,8 @@ impl Protocol for Panics {
     }
 }
 
-/// One connection that makes the protocol panic in `call`; its thread prefix is `prefix`.
+/// Opens five connections in turn, each of which makes the protocol panic in `call`. Names of the
+/// runtime's threads begin with `prefix`.
 fn panics_in(call: &'static str, prefix: &str) {
     let runtime = named(prefix);
     let (tell, told) = mpsc::channel();

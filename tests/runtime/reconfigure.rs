@@ -213,7 +213,7 @@ fn histograms_are_switched_on_off_and_reset_while_they_are_fed() {
             eventually(LONG, || runs() > before);
             runtime.reset_histograms();
             switch(false);
-            // A worker that saw them on may be late with the one sample that it has in its hands.
+            // A worker that saw the histograms on may still add one sample.
             let tasks = || runtime.stats().get(Counter::TasksRun);
             let then = tasks();
             eventually(LONG, || tasks() > then + 10);

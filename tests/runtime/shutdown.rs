@@ -176,7 +176,8 @@ fn a_destructor_of_a_timer_that_waits_for_a_stuck_handler_does_not_hold_up_the_d
     beside_a_stuck_handler("dt", |handle, last| handle.after(LONG, move || drop(last)));
 }
 
-/// Drains while a handler that never returns holds the lock that what `keep` makes takes at its end.
+/// Drains while a handler that never returns holds a lock. The value that `keep` makes takes this
+/// lock when it is dropped.
 fn beside_a_stuck_handler<T>(name: &str, keep: impl FnOnce(&Handle, LocksAtEnd) -> T) {
     let config = Config::default().epoll_groups(1).epoll_threads_per_group(1);
     let runtime = Runtime::builder().config(config).name(name).start().expect("a runtime");
@@ -418,7 +419,7 @@ fn a_descriptor_that_is_registered_beside_a_drain_is_refused_and_closed() {
     assert_eq!(stats.slots_allocated, stats.slots_free);
 }
 
-/// Puts a runtime where a handler, task or timer of its own can take it out and end it.
+/// Place of a runtime from which one of its handlers, tasks or timers takes and ends the runtime.
 struct Own {
     runtime: Arc<Mutex<Option<Runtime>>>,
     tell: mpsc::Sender<Option<DrainReport>>,
@@ -663,7 +664,8 @@ fn beside_a_busy_connection(begin: impl FnOnce(&Handle, EndsWhenDropped)) {
     let (begins, begun) = mpsc::channel();
     begin(&handle, EndsWhenDropped(own, begins));
     begun.recv_timeout(LONG).expect("a worker ends it");
-    // The drain has begun when it refuses; a moment later it would have given up.
+    // The drain has begun when tasks are refused. Within 20 ms, a drain that does not wait for the
+    // connection would have ended.
     eventually(LONG, || handle.spawn(|| ()).is_err());
     thread::park_timeout(Duration::from_millis(20));
     gate.open();

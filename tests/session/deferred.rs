@@ -476,7 +476,8 @@ fn one_whose_time_runs_out_while_it_is_answered_says_so() {
     }
 }
 
-/// Found by review: the end of the session made its answer forget the kill.
+/// Found by review: when a session ended, the deferred answer in progress no longer reported its
+/// kill.
 #[test]
 fn one_whose_session_ends_while_it_is_answered_learns_it() {
     let server = Fixture::start(config());
@@ -558,7 +559,7 @@ fn a_source_that_waits_for_credit_says_so_once() {
             Ok(())
         }));
         client.wait_for(ticket, |reply| reply.token_done == 1);
-        // Behind it, the session has looked at what is left.
+        // This request lets the session look at the source again, still without credit.
         client.send_sql(2, query("one"));
         client.probe();
         client.offer(2, 1000);

@@ -619,7 +619,7 @@ fn a_fatal_error_of_a_statement_on_its_own_answers_those_behind_it_too() {
         server.control.wait_at("a", 1);
         ticket
     });
-    // They are queued.
+    // The answer to the probe shows that the other requests are queued.
     client.probe();
     server.control.open("a");
     client.reply_to(first).one();

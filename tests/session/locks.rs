@@ -189,7 +189,7 @@ fn a_session_that_was_queued_before_its_deferred_answer_goes_on_when_all_others_
         client.queue(session, &statement("lock"));
         client.queue(session, &statement("unlock"));
     }
-    // It makes the session runnable behind those that take all threads.
+    // This request makes the session runnable behind the sessions that take all threads.
     let behind = client.queue(1, &statement("echo behind")).expect("a request");
     client.flush();
     eventually(LONG, || waiting(&server) >= 2);

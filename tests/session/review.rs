@@ -50,7 +50,7 @@ fn a_request_that_came_later_has_its_own_time() {
     client.set_offers(None);
     client.send_sql(2, query("stubborn a"));
     server.control.wait_at("a", 1);
-    // It is cancelled and goes on; nothing else is sent.
+    // The first request is cancelled and goes on. After this second request nothing else is sent.
     client.send_sql(2, query("source 1000000 100").into_little());
     eventually(LONG, || server.control.cancels().len() == 1);
     server.control.open("a");

@@ -179,7 +179,7 @@ impl Scene {
         scene
     }
 
-    /// Sends it at once, and runs the server until it has nothing more to do.
+    /// Sends the bytes in one write, and runs the server until it has nothing more to do.
     fn send(&self, bytes: &[u8]) {
         self.world.socket.lock().expect("no panic").write_all(bytes).expect("there is room");
         loop {

@@ -51,7 +51,7 @@ fn a_connection_that_asks_once_needs_eight_calls_beside_waits() {
     let descriptors = EACH.iter().position(|(call, _)| *call == Call::Close).expect("it is listed");
     eventually(LONG, || closed() && hits()[descriptors] == expected[descriptors]);
     assert_eq!(hits(), expected, "{EACH:?}");
-    // A connection and the end of the backlog.
+    // An accept for each connection, and one that finds the backlog empty.
     assert!(accepts.hits() <= 2 * CONNECTIONS, "{} accepts", accepts.hits());
     // The deadlines of connections share the timer of the group.
     assert!(timers.hits() < CONNECTIONS, "the timer was set {} times", timers.hits());

@@ -43,7 +43,7 @@ fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
     });
 }
 
-/// A handler that waits until this is dropped.
+/// Starts a handler that waits until the returned sender is dropped.
 fn waits(server: &Server) -> mpsc::Sender<()> {
     let (tell, told) = mpsc::channel();
     let code = move || {

@@ -98,7 +98,8 @@ fn an_answer_of_which_one_byte_left_and_no_edge_follows_is_whole_in_the_end() {
     let mut session = pair.client.session().expect("a session");
     let mut hits = 0;
     for request in 0..often(50).max(2) {
-        // The fault hits one of the two calls, once. The rest is sent at the first look after it.
+        // The fault hits one of the two calls, once. The rest is sent when the server looks at the
+        // connection again, at its write deadline.
         let call = if request % 2 == 0 { Call::Send } else { Call::Sendmsg };
         let short = Fault::new(Side::Server, call, Effect::AtMost(1)).arm();
         assert_eq!(one(session.execute(format!("echo {request}"))), request.to_string());

@@ -192,7 +192,7 @@ impl Answers {
 
     fn push(&self, answer: Answer) {
         if lock(&self.queue).push(answer) {
-            // It could only be full, and then it is signalled.
+            // A write fails only if the counter is full, and then the descriptor is signalled.
             let _ = rustix::io::write(&self.arrived, &1_u64.to_ne_bytes());
         }
     }
@@ -296,7 +296,7 @@ impl Io {
 
     fn write(&mut self, epoll: &Epoll) {
         for fd in self.to_write.drain(..) {
-            // It may have broken meanwhile.
+            // The connection may have broken meanwhile.
             let Some(client) = self.clients.get(fd) else { continue };
             if let Ok(Next::Close) | Err(_) = client.write(epoll) {
                 self.clients.remove(fd);

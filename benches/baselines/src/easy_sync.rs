@@ -15,9 +15,9 @@
 //! the Apache license in ApsaraDB/PolarDB-for-PostgreSQL (`dependency/easy`: `easy_connection.c`
 //! has the accepting, reading, processing and writing, `easy_message.c` the memory). Its shape:
 //!
-//! * One listening socket. One io thread watches it, and passes that on when it has accepted, so that
-//!   connections are spread. libeasy passes it on by timers. Here the thread that accepts hands it to the
-//!   next at once, so all threads have equal numbers of connections.
+//! * One listening socket. One io thread at a time watches it, and passes this turn on, so that
+//!   connections are spread. libeasy passes the turn on by timers. Here a thread passes it on as
+//!   soon as it has accepted, so all threads have equal numbers of connections.
 //! * A connection has a message, which is a pool of memory with the input in it. It is allocated
 //!   when something arrives, lives until all its requests are answered, and gives its memory back
 //!   in one piece. Requests come from that pool, for the price of moving a pointer. Here the

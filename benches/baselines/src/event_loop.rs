@@ -156,7 +156,7 @@ impl Connection {
         if self.has_backlog() {
             return Ok(());
         }
-        // It may have been long, and may be the last.
+        // The memory is freed: this backlog may have been long, and may be the last.
         self.backlog = Vec::new();
         self.sent = 0;
         self.watch(epoll)
@@ -206,7 +206,7 @@ impl<T> Table<T> {
         self.0[place] = Some(entry);
     }
 
-    /// `None`: closed after the event or the answer for it was made.
+    /// `None`: the connection was closed after its event or its answer was made.
     pub fn get(&mut self, fd: RawFd) -> Option<&mut T> {
         self.0.get_mut(fd as usize)?.as_mut()
     }

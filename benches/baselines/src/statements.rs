@@ -53,7 +53,7 @@ pub trait Answer {
     fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;
 
     /// # Errors
-    /// The first value that is one.
+    /// The first value that is an error.
     fn row<'v>(
         &mut self,
         values: impl Iterator<Item = Result<Value<'v>, SessionError>>,
@@ -137,7 +137,7 @@ impl Account {
 }
 
 impl Client {
-    /// The request of a frame. `None`: the frame is answered already, in `out`.
+    /// The request of a frame. `None`: the frame is done. Its answer, if it needs one, is in `out`.
     ///
     /// # Errors
     /// The frame breaks the protocol.

@@ -29,7 +29,8 @@ pub struct Panel {
 #[derive(Debug)]
 pub struct Line {
     pub look: Look,
-    /// Ratios by number of connections or sessions, in ascending order. A published one is alone.
+    /// Ratios by number of connections or sessions, in ascending order. A published ratio is a
+    /// single value, without an interval.
     pub points: Vec<(usize, Spread)>,
 }
 

@@ -23,7 +23,7 @@ pub enum Shape {
     Groups,
 }
 
-/// CPU times in nanoseconds, but for the last two.
+/// Times in nanoseconds, but for the last two.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Costs {
     /// Receive, handle and send, in a bare loop and in a group.

@@ -28,7 +28,7 @@ pub struct Frame {
 
 const SYSCALLS: &str = "raw_syscalls:sys_enter";
 const WAKEUPS: &str = "sched:sched_waking";
-/// Samples a second of each CPU; no divisor of the timer ticks of others.
+/// Samples a second of each CPU. Not a round number, so that samples do not keep step with timers.
 const FREQUENCY: &str = "999";
 
 /// Runs `load` and counts system calls and wake-ups of all threads of a process. `None` if `perf` is

@@ -98,7 +98,8 @@ async fn pass(mut client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
     copy_bidirectional(&mut client, &mut server).await.map(drop)
 }
 
-/// HAProxy gets the socket as its standard input. Its process is not this one, so it is named.
+/// HAProxy gets the socket as its standard input. It is another process than this one, so its
+/// number is announced with the address.
 fn haproxy(socket: Socket, to: SocketAddr, splices: bool) -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("haproxy.cfg");

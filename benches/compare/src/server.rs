@@ -68,7 +68,8 @@ pub enum SqlServer {
 }
 
 pub const SCHEMA: &str = "sbtest";
-/// The load has closed its connections by then, so there is nothing to wait for.
+/// Time limit of a drain. The load has closed its connections by then, so there is nothing to wait
+/// for.
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl Server {

@@ -354,7 +354,7 @@ pub struct Handshakes {
     _runtime: Runtime,
 }
 
-/// What all connections of the clients share.
+/// State that all connections of the clients share.
 struct Visits {
     window: Arc<Window>,
     handle: Handle,

@@ -53,7 +53,7 @@ fn requests(experiment: &Value) -> Vec<(&str, u64)> {
     windows.iter().map(|window| (of_lane(window).unwrap(), requests(window))).collect()
 }
 
-/// The name and numbers of the suite's experiments; every server has answered in each.
+/// The report and the numbers of a suite. Every server has answered in each experiment.
 fn answered(suite: &str) -> (Report, Value) {
     let report = Report::of(&["--only", suite]);
     let raw = report.raw(suite);

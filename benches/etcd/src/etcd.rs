@@ -142,8 +142,8 @@ impl Target for Etcd {
         Ok(())
     }
 
-    /// Compacts, because each read copies a buffer as large as the writes between two commits of the tables
-    /// once were, until there is a commit without writes, which a compaction makes.
+    /// Compacts. Each read copies a buffer, as large as the most writes between two commits of the
+    /// tables. A commit without writes shrinks it, and a compaction makes such a commit.
     async fn filled(&mut self) -> Result<(), Box<dyn Error>> {
         let header = self.any().get(key_bytes(0), None).await?.take_header();
         let revision = header.ok_or("an answer without a header")?.revision();

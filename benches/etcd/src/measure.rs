@@ -21,7 +21,7 @@ pub(crate) trait Target {
     /// Opens connections and sessions for so many clients.
     async fn prepare(&mut self, clients: usize) -> Result<(), Box<dyn Error>>;
 
-    /// Lets every chain ask to the end of the window; at least once if that is a time.
+    /// Lets every chain ask to the end of the window; at least once if the end is a time.
     async fn run(
         &mut self,
         chains: Vec<Chain>,

@@ -1,4 +1,5 @@
-//! Server processes, each with a folder of its own. Both are gone at the end, however it comes.
+//! Server processes, each with a folder of its own. Both are gone when this program ends. If it is
+//! killed, the folders stay.
 
 use std::error::Error;
 use std::fs::{self, File};

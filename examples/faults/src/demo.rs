@@ -89,7 +89,8 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         out,
         "a client, a relay and an echo server: {bytes} bytes there and back, seed {SEED}\n"
     )?;
-    let heading = ["fault", "sent", "arrived", "corrupted", "cut at", "time", "it saw", "options"];
+    let heading =
+        ["fault", "sent", "arrived", "corrupted", "cut at", "time", "client saw", "options"];
     let mut table = table::numbers(&heading);
     let mut line = ProgressLine::new();
     for case in CASES {
@@ -125,7 +126,7 @@ fn repeats(server: &Address, out: &mut impl Write) -> Result<(), Box<dyn Error>>
     writeln!(out, "seed {SEED} corrupts {again:?}")?;
     writeln!(out, "seed {} corrupts {other:?}", SEED + 1)?;
     if first != again || first == other {
-        return Err("what is corrupted follows from the seed".into());
+        return Err("the corrupted bytes do not follow from the seed".into());
     }
     Ok(())
 }

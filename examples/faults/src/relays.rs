@@ -93,7 +93,7 @@ fn its_end_cuts_what_is_silent_and_what_waits() {
         let totals = relay.end();
         assert_eq!((totals.connections, totals.cut), (1, 1), "{options}");
         assert_eq!(reports.try_recv().expect("it has ended").end, End::CutByOwner);
-        // Whatever was passed on before.
+        // The bytes that were passed on before the cut.
         let mut rest = Vec::new();
         let _ = client.read_to_end(&mut rest);
     }

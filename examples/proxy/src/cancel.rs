@@ -16,7 +16,7 @@ struct Running {
     /// Number of the request.
     request: u64,
     is_cancelled: bool,
-    /// With the numbers of their data nodes.
+    /// Cancellers of running statements, with the numbers of their data nodes.
     at: Vec<(usize, Canceller)>,
 }
 
@@ -77,7 +77,7 @@ impl Ticket {
         }
     }
 
-    /// The answer of a node is there: its session may soon be that of another.
+    /// The answer of a node is there: another client may soon have its session.
     pub fn left(&self, node: usize) {
         let mut running = self.cancels.running();
         if running.request == self.request {
@@ -85,7 +85,7 @@ impl Ticket {
         }
     }
 
-    /// All answers are there: the sessions may soon be those of others.
+    /// All answers are there: other clients may soon have the sessions.
     pub fn ended(&self) {
         let mut running = self.cancels.running();
         if running.request == self.request {

@@ -198,7 +198,7 @@ fn out_of_range(what: &str) -> SessionError {
     SessionError::new(1690, b"22003", text)
 }
 
-/// The coefficient with so many digits behind the point.
+/// The coefficient with `scale` digits behind the point.
 fn scaled(number: Decimal, scale: u8) -> Option<i128> {
     let more = 10_i128.checked_pow((scale - number.scale()).into())?;
     number.coefficient()?.checked_mul(more)

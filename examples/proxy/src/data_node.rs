@@ -1,7 +1,7 @@
 //! [`DataNode`]: a server of the engine of `select1` in this process, for the demonstration and tests.
 //!
-//! A stand-by is a second server over the same file: what is shown is how the proxy goes over, not how
-//! a database copies its changes.
+//! A stand-by is a second server over the same file. It shows how the proxy fails over, not how a
+//! database copies its changes.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -87,8 +87,8 @@ impl Engaged {
         let front = Arc::clone(&self.front);
         let mut state = front.state();
         match (stage, &self.lease) {
-            // It is unknown which steps were done. The session is not used again, and the transaction
-            // is not at this node.
+            // It is unknown which steps were done, so the session is not used again. A transaction
+            // that is at this node is lost. Any other one does not begin here.
             (Stage::Before, _) => {
                 if state.is_held_for_transaction(self.node) {
                     state.lose(&self.nodes.get(self.node).name);

@@ -10,8 +10,8 @@
 //!                         nothing; the next loss asks again
 //! ```
 //!
-//! One lost connection is no reason: a primary that answers is left in its place, because two servers
-//! that both take changes are worse than a second without one.
+//! One lost connection is no reason: a primary that answers stays in use. Two servers that both
+//! take changes are worse than one second without a server.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const TRIES: u32 = 2;
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Finds out about one node; one at a time for each.
+/// Asks whether the server of a node is alive. A node has at most one probe at a time.
 pub struct Probe {
     nodes: Arc<Nodes>,
     node: usize,
@@ -56,7 +56,8 @@ impl Probe {
         });
     }
 
-    /// Asks the server so many places behind the current one, and the ones behind it.
+    /// Asks the stand-by `ahead` places behind the current server. If that fails, asks the next
+    /// one.
     fn ask_standby(self, ahead: usize) {
         let endpoints = &self.nodes.get(self.node).endpoints;
         if ahead == endpoints.len() {

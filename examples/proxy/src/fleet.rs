@@ -31,7 +31,7 @@ pub struct Fleet {
     _listener: Listener,
     pub proxy: Runtime,
     pub address: String,
-    /// Goes last.
+    /// Dropped last: the data nodes use its files.
     _folder: TempDir,
 }
 
@@ -46,7 +46,8 @@ impl Fleet {
         Self::start_with(nodes, patience, |endpoints| endpoints)
     }
 
-    /// The same, where `through` may put something in the way to the endpoints of a node.
+    /// Starts a fleet whose proxy connects to the addresses that `through` returns for the
+    /// endpoints of a node.
     pub fn start_with(
         nodes: usize,
         patience: Patience,
@@ -100,7 +101,7 @@ impl Fleet {
         })
     }
 
-    /// Of clients of the proxy.
+    /// Options of a client of the proxy.
     pub fn options(&self) -> Options {
         Options::new(self.address.as_str(), CLIENT.0).password(CLIENT.1)
     }

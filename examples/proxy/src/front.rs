@@ -71,7 +71,8 @@ pub struct Transaction {
     savepoints: Vec<String>,
     /// Its node, from the first statement on.
     pub node: Option<usize>,
-    /// Set when it was rolled back, for this reason. From then on only its end succeeds.
+    /// Set when it was rolled back, for this reason. From then on only a rollback succeeds. A
+    /// commit fails, but ends the transaction, too.
     pub lost: Option<SessionError>,
     /// Set when the session of the transaction may have settings that the proxy does not know.
     pub is_session_spoilt: bool,
@@ -109,11 +110,12 @@ pub struct Place {
     /// `None` if one is to be borrowed.
     pub lease: Option<Lease>,
     pub steps: VecDeque<Request>,
-    /// The number of the last setting that it has then.
+    /// Number of the last setting that the session has after the steps.
     pub applied: u64,
 }
 
-/// More settings are refused; each is repeated in every session of a data node.
+/// Limit of settings of a client. Each setting is repeated in every session of a data node that the
+/// client uses.
 const MOST_SETTINGS: usize = 64;
 /// Limit of steps in a transaction before it is at a node.
 const MOST_STEPS: usize = 64;
@@ -207,7 +209,7 @@ impl Front {
 }
 
 impl State {
-    /// Nothing of a data node belongs to the client, nor will.
+    /// True if the client holds no session of a data node, and its next statement will hold none.
     fn is_plain(&self) -> bool {
         !self.manual_commit
             && self.transaction.is_none()
@@ -219,7 +221,7 @@ impl State {
         self.transaction.is_some()
     }
 
-    /// The transaction that a statement is in, which this may begin.
+    /// Returns the transaction of a statement. Without autocommit, begins one if there is none.
     pub fn transaction_of_statement(&mut self) -> Option<&mut Transaction> {
         if self.transaction.is_none() && self.manual_commit {
             self.begin(Request::sql("begin"));
@@ -341,14 +343,15 @@ impl State {
 }
 
 impl Setting {
-    /// Another one sets all that this sets.
+    /// True if a setting of `names` sets all that this one sets.
     fn is_within(&self, names: &[String]) -> bool {
         self.names.iter().all(|name| names.contains(name))
     }
 }
 
 impl Transaction {
-    /// A savepoint before the transaction is at a node: to be done there first.
+    /// Keeps an operation on a savepoint while the transaction is at no node. The node runs it
+    /// before the first statement.
     pub fn plan_savepoint(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Sessions of clients in front, data nodes behind: the parts of the program `proxy`, which its page
-//! draws. `proxy.rs` is the service, and the file to read first.
+//! Parts of the program `proxy`: sessions of clients in front, data nodes behind. `main.rs` draws
+//! them. `proxy.rs` is the service, and the file to read first.
 
 pub mod ask;
 pub mod cancel;

@@ -1,5 +1,5 @@
-//! A proxy: sessions of clients in front, data nodes behind, and a statement of each to the node that
-//! has its rows.
+//! A sharding proxy: sessions of clients in front, data nodes behind. Each statement goes to the
+//! node that has its rows.
 //!
 //! ```text
 //! cargo run --release -p proxy                    # four nodes, a proxy and its load
@@ -14,8 +14,8 @@
 //!  └────────┘       └──────────────────┘                   └────────────┘       └─────────┘
 //! ```
 //!
-//! `proxy.rs` is the service, and the file to read first. No thread waits for a data node: what a
-//! request waits for calls it back.
+//! `proxy.rs` is the service, and the file to read first. A statement keeps no thread while it
+//! waits for a data node: a callback continues it.
 
 mod demo;
 mod serve;

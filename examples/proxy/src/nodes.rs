@@ -51,9 +51,10 @@ pub struct NodeOptions {
 #[derive(Clone, Debug)]
 pub struct Patience {
     pub limits: Limits,
-    /// For a session of a data node and for its answer, together.
+    /// Longest time for a session of a data node and its answer, together.
     pub statement: Duration,
-    /// A data node from which nothing comes is asked whether it lives, and given up.
+    /// Longest silence of a data node. After this time the node is asked whether it lives. Without
+    /// an answer within the same time it is given up.
     pub silence: Duration,
 }
 
@@ -66,7 +67,7 @@ pub struct Nodes {
     next: AtomicUsize,
 }
 
-/// One of them.
+/// A data node.
 pub struct Node {
     pub name: Name,
     pub endpoints: Arc<[Endpoint]>,
@@ -75,7 +76,7 @@ pub struct Node {
     pub is_probed: AtomicBool,
 }
 
-/// A server that has the rows of a node, or could have.
+/// A server of a data node: the primary or a stand-by.
 pub struct Endpoint {
     pub address: String,
     pub client: Client,
@@ -137,7 +138,7 @@ impl Nodes {
         &self.list[node]
     }
 
-    /// A node for what any can answer; another one each time.
+    /// A node for a statement that any node can answer. The nodes take turns.
     pub fn any(&self) -> usize {
         self.next.fetch_add(1, Ordering::Relaxed) % self.list.len()
     }
@@ -152,8 +153,8 @@ impl Nodes {
         self.list[node].backend.get_then(deadline, then);
     }
 
-    /// Something went wrong with this version of a node that may be its end: finds out, and goes over
-    /// to a stand-by if it is.
+    /// Starts a probe after an error that may mean the end of this version of a node. The probe
+    /// fails over to a stand-by if the server is gone.
     pub fn suspect(self: &Arc<Self>, node: usize, version: Version) {
         let known = &self.list[node];
         let current = known.backend.version() == version;
@@ -168,7 +169,7 @@ impl Nodes {
         Pooled::discard(lease);
     }
 
-    /// Goes over to the stand-by so many places ahead, which answers.
+    /// Fails over by `ahead` versions, to a stand-by that has answered.
     pub fn fail_over(&self, node: usize, from: Version, ahead: usize) {
         let name = &self.list[node].name;
         // Fails if another thread was quicker.
@@ -182,17 +183,17 @@ impl Nodes {
 }
 
 impl Node {
-    /// The server that this version of it is.
+    /// The server of the node at this version.
     pub fn endpoint(&self, version: Version) -> &Endpoint {
         endpoint(&self.endpoints, version)
     }
 
-    /// Which of its servers is in use.
+    /// Current version. It selects the server that is in use.
     pub fn version(&self) -> Version {
         self.backend.version()
     }
 
-    /// Its name and the address of this version of it, for texts.
+    /// Name of the node and address of its server at this version, for texts.
     pub fn at(&self, version: Version) -> At<'_> {
         At { name: &self.name, address: &self.endpoint(version).address }
     }
@@ -219,7 +220,8 @@ fn endpoint(endpoints: &[Endpoint], version: Version) -> &Endpoint {
 /// Knows how to get a session of a data node.
 pub struct Connect {
     nodes: Vec<(Name, Arc<[Endpoint]>)>,
-    /// A server that takes longer may be gone: it is looked into, and tried again meanwhile.
+    /// Longest time for a connect. A server that takes longer is probed, and the pool connects
+    /// again meanwhile.
     silence: Duration,
 }
 
@@ -247,7 +249,8 @@ impl Manage for Connect {
     }
 }
 
-/// Starts a probe when a connect fails. Without a session no statement would.
+/// Starts a probe when a connect fails. A statement that gets no session starts one only at its
+/// deadline.
 #[derive(Clone, Debug, Default)]
 struct Watch {
     nodes: Arc<OnceLock<Weak<Nodes>>>,

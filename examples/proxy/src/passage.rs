@@ -8,7 +8,8 @@ use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 use crate::ask::is_said;
 use crate::refuse::of_node;
 
-/// The answer of a data node, frame by frame as it comes. What it was asked in goes back with its end.
+/// The answer of a data node, frame by frame as it comes. The session goes back when the answer has
+/// ended.
 pub struct Passage<U: User> {
     answer: Answer,
     /// The frame that is passed on.
@@ -20,7 +21,8 @@ pub struct Passage<U: User> {
 
 /// Owner of the session in which an answer comes.
 pub trait User: Send + 'static {
-    /// The answer has come to its end: the session is free. Dropped without, it is not.
+    /// Called when the answer has ended. A drop without this call means that the answer was given
+    /// up.
     fn ended(self, end: End<'_>);
 }
 
@@ -28,7 +30,7 @@ pub trait User: Send + 'static {
 #[derive(Debug)]
 pub enum End<'a> {
     Well(&'a Summary),
-    /// The data node said that it failed.
+    /// The data node answered with an error. The session goes on.
     Failed(&'a SessionError),
     /// The session is gone.
     Lost(&'a SessionError),

@@ -23,7 +23,8 @@ use crate::refuse::{not_utf8, of_node, unknown_database, unroutable, wrong_argum
 use crate::route::{self, Cache, Effect, Own, Rows, Statement};
 use crate::turn::{Turn, Work};
 
-/// Longest request about a session, in bytes. A session keeps up to 192 of them.
+/// Longest request about a session, in bytes. A session keeps up to 129 of them: 64 settings, and
+/// 65 steps of a transaction.
 const LONGEST_KEPT: usize = 16 * 1024;
 
 /// Everything that sessions share.
@@ -288,7 +289,7 @@ impl Service for Proxy {
         front.close();
     }
 
-    /// From the first data node, so all clients see one order.
+    /// Gets timestamps from the first data node, so all clients see one order.
     fn timestamp(&self, _: &Peer, count: u32) -> Result<u64, SessionError> {
         let node = self.nodes.get(0);
         let version = node.version();

@@ -1,7 +1,7 @@
 //! Errors of the proxy itself.
 //!
-//! The numbers are those of MySQL; the texts say what, and why. What a data node says is passed on as
-//! it is.
+//! The numbers are those of MySQL. A text says what is refused, and why. Errors of data nodes are
+//! passed on as they are.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use epoll_group::codec::proto::generic::ErrorReply;
 use epoll_group::pool::{Cause, GetError};
 use epoll_group::session::SessionError;
 
-/// It makes sense, and the proxy cannot do it.
+/// Error for a request that makes sense, but that the proxy cannot route.
 pub fn unroutable(what: impl fmt::Display, why: impl fmt::Display) -> SessionError {
     let text = format!("the proxy cannot route {what}: {why}");
     SessionError::new(1235, b"42000", text)
 }
 
-/// It is no SQL.
+/// Error for a text that is no SQL.
 pub fn syntax(why: impl fmt::Display) -> SessionError {
     SessionError::new(1064, b"42000", format!("You have an error in your SQL syntax; {why}"))
 }
@@ -61,11 +61,11 @@ pub fn in_transaction() -> SessionError {
     SessionError::new(1568, b"25001", text)
 }
 
-/// The data node of a transaction was lost, and what was done with it.
+/// Error for a transaction that was rolled back at its data node, for example because the node was
+/// lost.
 pub fn lost_transaction(node: impl fmt::Display) -> SessionError {
-    let text = format!(
-        "the transaction was rolled back when data node {node} was lost; roll back and begin anew"
-    );
+    let text =
+        format!("the transaction was rolled back at data node {node}; roll back and begin anew");
     SessionError::new(1213, b"40001", text)
 }
 

@@ -69,7 +69,8 @@ pub enum Statement {
     Rows(Rows),
     /// A definition of a table, on this node; `None`: on every node.
     Define(Option<usize>),
-    /// The session of the client is enough, or its state changes.
+    /// A statement that the proxy answers itself, or that is about the state of the client's
+    /// session.
     Own(Own),
 }
 
@@ -87,7 +88,7 @@ pub enum Own {
     Autocommit(bool),
     /// It changes nothing that a data node has to know.
     Nothing,
-    /// For the next transaction alone.
+    /// A setting of the next transaction alone.
     NextTransaction,
     /// It changes these variables of the session. `mode` is the number of the argument that gives
     /// `sql_mode` its value. If `is_default`, each session of a data node begins with these values.
@@ -114,7 +115,7 @@ pub struct Rows {
 pub enum Effect {
     /// It can be done twice.
     Read,
-    /// It must not.
+    /// It must not be done twice.
     Write,
 }
 
@@ -174,7 +175,7 @@ pub struct Limit {
     pub skip: Amount,
 }
 
-/// Rows of a merged result that the client gets: so many, behind the first `skip`.
+/// Rows of a merged result that the client gets: `rows` of them, behind the first `skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowRange {
     pub skip: u64,
@@ -188,7 +189,8 @@ pub enum Amount {
     Argument(usize),
 }
 
-/// Something about the session that the proxy tells itself: the label of a column, and what it says.
+/// A fact about the session that the proxy answers without a data node, and the label of its
+/// column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub label: String,
@@ -235,7 +237,8 @@ impl Merge {
 }
 
 impl RowRange {
-    /// Number of rows before the end. Data nodes take no greater one.
+    /// Number of rows before the end of the range, at most `i64::MAX`. Data nodes take no greater
+    /// number.
     const fn end(self) -> u64 {
         let end = self.skip.saturating_add(self.rows);
         if end > i64::MAX as u64 { i64::MAX as u64 } else { end }

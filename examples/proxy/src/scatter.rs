@@ -31,7 +31,7 @@ pub struct Lent {
     nodes: Arc<Nodes>,
     front: Arc<Front>,
     ticket: Ticket,
-    /// Sessions go back to the client, which has left others waiting.
+    /// Set if the client holds the sessions. Its next request waits until this one has ended.
     is_held: bool,
     sessions: Vec<LentSession>,
 }
@@ -76,7 +76,8 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
         };
         let (gathering, ticket) = (Arc::clone(&gathering), ticket.clone());
         let then: Then = Box::new(move |mut asked| {
-            // Others get a session whose answer is here to its end. Another node may be long in coming.
+            // A session whose answer is complete goes back at once. The answer of another node may
+            // take long.
             if let Some(free) = asked.lease.take_if(|lease| !is_held && lease.is_idle()) {
                 ticket.left(node);
                 drop(free);

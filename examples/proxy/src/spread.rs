@@ -165,7 +165,8 @@ impl Spread {
         Ok(is_full)
     }
 
-    /// Reads until one node has a row here. The other result is false if a node is still to send it.
+    /// Reads until one node has a row here, and returns the number of that node. The flag is false
+    /// if a node is still to send its row.
     fn first_here(&mut self, wake: &Wake) -> Result<(bool, Option<usize>), SessionError> {
         let mut is_full = true;
         for at in 0..self.streams.len() {
@@ -435,8 +436,8 @@ impl Stream {
         self.read_keys(layout, node)
     }
 
-    /// Reads the values that the row is ordered by. A row that should have come before the one
-    /// before it is an error: the node has another order than the proxy.
+    /// Reads the values that the row is ordered by. A row that sorts before the previous row is an
+    /// error: the node has another order than the proxy.
     fn read_keys(&mut self, layout: &Layout, node: impl Display) -> Result<(), SessionError> {
         let Some(body) = self.row.as_ref().filter(|_| !layout.order.is_empty()) else {
             return Ok(());

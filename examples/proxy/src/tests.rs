@@ -21,7 +21,7 @@ use epoll_group::{Config, Runtime};
 use crate::fleet::Fleet;
 use crate::nodes::Patience;
 
-/// Nothing takes so long but what hangs.
+/// Time limit that only a test that hangs reaches.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Data nodes, a proxy and a client. One test at a time has them: each starts many threads.
@@ -61,7 +61,7 @@ impl World {
         world
     }
 
-    /// So many nodes, with one session each for all clients together.
+    /// `nodes` data nodes, with one session each for all clients together.
     fn with_one_session(nodes: usize) -> Self {
         let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
         Self::with(|| {

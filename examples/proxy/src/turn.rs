@@ -28,7 +28,7 @@ pub struct Turn {
     pub ticket: Ticket,
     pub deadline: Instant,
     pub work: Work,
-    /// As a data node is asked.
+    /// Request to the data node.
     pub request: Request,
 }
 
@@ -78,7 +78,8 @@ impl Turn {
         }
     }
 
-    /// Runs it: nothing else of the client is under way. It leaves when it is over.
+    /// Runs the request while no other request of the client is under way. Its end calls
+    /// [`Front::leave`].
     pub fn run(mut self) {
         match std::mem::replace(&mut self.work, Work::Own(Own::Nothing)) {
             Work::Forward { node, effect } => self.forward(node, effect),
@@ -87,7 +88,7 @@ impl Turn {
         }
     }
 
-    /// Ends it, cancelled before it ran.
+    /// Answers a request that was cancelled before it ran.
     pub fn interrupt(self) {
         self.deferred.finish(|_| Err(SessionError::interrupted()));
     }
@@ -299,7 +300,7 @@ impl Turn {
                     }
                     Ok(())
                 }
-                // Whatever became of it, closed it is rolled back.
+                // The transaction may still be open: closing its session rolls it back.
                 Err(error) => {
                     lease.into_iter().for_each(Pooled::discard);
                     Err(error)
@@ -310,7 +311,8 @@ impl Turn {
         ask.start(Some(lease), Box::new(done));
     }
 
-    /// Asks a node in a session that may be held, and looks afterwards what becomes of that.
+    /// Asks a node in a session that the client may hold. [`Engaged`] decides whether the session
+    /// stays held.
     fn engage(self, node: usize, effect: Effect, place: Place, purpose: Purpose) {
         let applied = place.applied;
         self.ask(node, effect, place, move |turn, asked| {
@@ -334,7 +336,7 @@ impl Turn {
         });
     }
 
-    /// Asks a node, and calls `then` with this and the outcome.
+    /// Asks a node, and calls `then` with the turn and the outcome.
     fn ask(
         mut self,
         node: usize,

@@ -78,7 +78,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "PASSWORD", default_value = lab::sessions::PASSWORD)]
     pub(crate) password: String,
     /// Sessions, each with one request in flight.
-    // The client lets as many wait for a connection by default.
+    // The limit is the client's default for callers that wait for a session.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within(1..=65_536_usize))]
     pub(crate) sessions: usize,
     /// Connections that the sessions share.

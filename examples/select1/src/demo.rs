@@ -86,7 +86,9 @@ pub(crate) fn run(quick: bool, out: &mut impl Write) -> Result<(), Box<dyn Error
     let executed = stats.get(Counter::RequestsExecuted);
     writeln!(out, "{answers} right answers; the server counts {executed} requests")?;
     if executed < answers {
-        return Err("the server has answered more than it was asked".into());
+        return Err(
+            "the load has counted more answers than the server has executed requests".into()
+        );
     }
     Ok(())
 }

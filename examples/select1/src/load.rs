@@ -41,7 +41,7 @@ struct Report<'a> {
     mode: String,
     sessions: usize,
     connections: usize,
-    /// CPU time of this process for each request, if the server is another one.
+    /// CPU time of this process for each request; `None` if the server runs in this process.
     client_cpu_ns_per_request: Option<f64>,
     #[serde(flatten)]
     summary: &'a Summary,

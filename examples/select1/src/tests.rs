@@ -35,7 +35,7 @@ impl Server {
         Self::start_both(config, "test")
     }
 
-    /// Whose database has this name.
+    /// Starts a server whose database has this name.
     pub(crate) fn start_as(schema: &str) -> Self {
         Self::start_both(Config::default(), schema)
     }
@@ -44,7 +44,7 @@ impl Server {
         Self(Node::start(runtime(config), ("root", "secret"), schema, 100).expect("it serves"))
     }
 
-    /// With these accounts and schemas, the first of which has the table.
+    /// Starts a server with these accounts and schemas, the first of which has the table.
     pub(crate) fn start_for(accounts: Vec<AccountOptions>, schemas: &[&str]) -> Self {
         let runtime = runtime(Config::default());
         Self(Node::start_with(runtime, accounts, schemas, 100).expect("it serves"))

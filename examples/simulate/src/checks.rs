@@ -109,7 +109,9 @@ impl World {
         }
         if scene.spoiled.borrow().is_empty() {
             let errors = count(Counter::ProtocolErrors) + count(Counter::ClosedFrameTooLong);
-            scene.check(errors == 0, || format!("{errors} errors of nobody"));
+            scene.check(errors == 0, || {
+                format!("{errors} protocol errors, though no byte was changed")
+            });
         }
         scene.fleet.iter().for_each(|fleet| fleet.check_end(scene));
         self.note_counters(&stats);
@@ -138,7 +140,7 @@ impl World {
     }
 }
 
-/// Tasks of which one is taken from the queue that comes last.
+/// Tasks of a round. One of them is taken from the queue that comes last.
 const ROUND: u64 = 32;
 
 /// Bytes that the server may make for one connection beyond the high watermark: the turn of a source for

@@ -37,7 +37,7 @@ pub struct Fleet {
     /// Callers that wait for a session: when they have asked.
     waiting: RefCell<BTreeMap<u64, Instant>>,
     callers: Cell<u64>,
-    /// Largest caller that has a session of each connection, and the number of that session.
+    /// Last caller that got a session of each connection, and the number of that session.
     served: RefCell<BTreeMap<u64, (u64, u64)>>,
     /// Requests without an outcome, by tag.
     asked: RefCell<BTreeMap<u64, Instant>>,

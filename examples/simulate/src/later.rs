@@ -53,7 +53,8 @@ pub fn finish(scene: &Scene, waiting: Waiting) {
     let Waiting { since, deferred, tag, peer, later, .. } = waiting;
     scene.note("finish", &[tag]);
     let limit = scene.plan.times.request;
-    // A time that was looked at too late begins anew, so it is the server's from the rest on.
+    // A time limit that was looked at too late begins anew. So the server answers for it only from
+    // the begin of the rest on.
     let begun = scene.resting.get().map(|resting| resting.max(since));
     let late = !limit.is_zero() && begun.is_some_and(|at| scene.now() > at + limit + LATE);
     scene.check(!late || deferred.is_cancelled(), || {

@@ -135,7 +135,7 @@ impl Sum {
 }
 
 impl fmt::Display for Sum {
-    /// Writes a group for each word before a colon in the names, and the line.
+    /// Writes the counts, grouped by the word before the colon of their names, and the totals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = "";
         for (what, times) in self.coverage.iter() {

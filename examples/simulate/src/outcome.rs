@@ -38,7 +38,7 @@ impl Answer {
         Self { chunks: chunks.then(joiner), ..Self::default() }
     }
 
-    /// Takes whole frames, all of which have to be of this request and the next of it.
+    /// Takes whole frames, which have to be the next ones of this request.
     pub fn add(&mut self, mut bytes: &[u8], tag: u64, task: Task) -> Result<(), String> {
         let limits = Limits::default();
         loop {
@@ -150,7 +150,8 @@ impl Peer {
         Ok(())
     }
 
-    /// It has succeeded, so no request before it has failed in its block.
+    /// Notes that the request has succeeded, and checks that no earlier one of its block has
+    /// failed.
     fn fine_in_block(&self, scene: &Scene, tag: u64, life: &Life) -> Result<(), String> {
         scene.life(tag, self.index, |life| life.succeeded = true);
         let Some(block) = life.block else { return Ok(()) };
@@ -165,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// A request before it in its session has not succeeded, as far as the client knows.
+    /// True if an earlier request of the session has not succeeded, as far as the client knows.
     fn is_behind_a_failure(&self, scene: &Scene, tag: u64, session: u64) -> bool {
         let requests = scene.requests.borrow();
         requests[..tag as usize].iter().any(|before| {

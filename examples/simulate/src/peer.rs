@@ -285,7 +285,8 @@ impl Peer {
         let asked = &mut self.asked[index];
         let (bytes, result) = self.client.take(asked.asking);
         let spoiled = scene.is_spoiled(self.index);
-        // A stop that crosses a new window on its way makes the client grant another one.
+        // If the server's message that it has stopped crosses a new window on the way, the client
+        // grants another window.
         let room = scene.plan.window_bytes * 3 + ROW;
         let within = asked.once || spoiled || bytes.len() <= room;
         scene.check(within, || format!("{} bytes came at once, of {room}", bytes.len()));
@@ -353,7 +354,7 @@ impl Peer {
         }
     }
 
-    /// At the end some do not read for longer than any server waits.
+    /// May let the peer stop reading at the end, for longer than the server waits.
     pub fn go_silent(&mut self, scene: &Scene) {
         if scene.plan.faults.stop_reading > 0 && scene.chance.one_in(4) {
             self.wire.stop_reading(scene.now() + scene.plan.times.write * 4);

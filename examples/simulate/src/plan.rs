@@ -29,12 +29,13 @@ pub struct Plan {
     pub max_pipelined: usize,
     /// Room in the kernel for each direction, 0 for as much as it likes.
     pub socket_bytes: usize,
-    /// All on Unix sockets, as far as the server knows; else each from an address of its own.
+    /// True if all peers are on Unix sockets, as far as the server knows. Otherwise each has an
+    /// address of its own.
     pub local: bool,
     pub faults: Faults,
     /// Requests that do something else than to answer well, of a thousand.
     pub trouble: u32,
-    /// Handlers are interrupted by what others do, of a thousand.
+    /// Calls of the service within which the server does other work, of a thousand.
     pub overlap: u32,
     /// Handlers may take this long.
     pub longest: Duration,
@@ -45,7 +46,7 @@ pub struct Plan {
     pub fleet: bool,
 }
 
-/// Those tunables that say what a client may be told.
+/// Time limits of the server, which the checks of outcomes need.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub request: Duration,
@@ -53,7 +54,7 @@ pub struct Times {
     pub write: Duration,
 }
 
-/// How much there may be.
+/// Limits of the server, which the checks need.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub sessions: Cell<usize>,
@@ -106,7 +107,8 @@ impl Plan {
         let times = Times {
             request: chance.pick(&[MILLIS(0), MILLIS(500), MILLIS(20_000), MILLIS(900_000)]),
             half_close: chance.pick(&[MILLIS(0), MILLIS(100), MILLIS(5000)]),
-            // Handlers may keep all others busy for longer than the short one.
+            // Without faults no client may be closed, and handlers may keep the server busy for
+            // longer than the short limit.
             write: if faults.are_none() { MILLIS(10_000) } else { write },
         };
         let marks = [(256 << 10, 1 << 20), (2048, 8192), (0, 4096), (16 << 10, 64 << 10)];

@@ -57,7 +57,7 @@ pub struct Scene {
     pub depth: Cell<u32>,
     /// Peers on whose way a byte was changed: what they ask and get may be anything.
     pub spoiled: RefCell<BTreeSet<usize>>,
-    /// Everything is done that can be done, before time passes.
+    /// Begin of the rest, in which all is done that can be done before time passes.
     pub resting: Cell<Option<Instant>>,
     pub drained: Cell<bool>,
     pub cut: Cell<bool>,
@@ -144,12 +144,12 @@ thread_local! {
     static SCENE: RefCell<Option<Rc<Scene>>> = const { RefCell::new(None) };
 }
 
-/// That of this thread.
+/// Returns the scene of the calling thread.
 pub fn scene() -> Rc<Scene> {
     open_scene().expect("a simulation runs")
 }
 
-/// That of this thread. `None` while a seed that has failed is dropped.
+/// Returns the scene of the calling thread. `None` while a seed that has failed is dropped.
 pub fn open_scene() -> Option<Rc<Scene>> {
     SCENE.with_borrow(Clone::clone)
 }
@@ -293,7 +293,7 @@ impl Scene {
         note(self.causes.borrow_mut().entry((peer, session)).or_default());
     }
 
-    /// Whose connection it is.
+    /// Returns the peer that a connection belongs to.
     pub fn owner(&self, connection: u64) -> Option<usize> {
         self.owners.borrow().get(&connection).copied()
     }
@@ -304,7 +304,7 @@ impl Scene {
 
     // ---- the server ----
 
-    /// An operator changes tunables. What begins from now on goes by them.
+    /// An operator changes tunables. Turns and sessions that begin from now on use the new values.
     pub fn reconfigure(&self) {
         let budget = self.chance.pick(&[1, 3, 64]);
         let limits = &self.plan.limits;
@@ -371,7 +371,7 @@ impl Scene {
         }
     }
 
-    /// Others go on while a handler takes its time.
+    /// Lets the server do other work while a handler takes its time.
     pub fn overlap(&self) {
         if self.depth.get() < DEEPEST && self.chance.below(1000) < u64::from(self.plan.overlap) {
             self.depth.set(self.depth.get() + 1);

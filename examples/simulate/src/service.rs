@@ -37,7 +37,7 @@ pub struct Session {
 struct Told {
     /// Number of cancellations since the last call of `cancelled`.
     times: AtomicU32,
-    /// To stop, since the last request has begun.
+    /// Set if the session was told to stop since its last request began.
     stopped: AtomicBool,
 }
 
@@ -204,7 +204,7 @@ fn number(scalar: &Scalar) -> Option<u64> {
     }
 }
 
-/// It is the first time, it is of this session, and it is its turn.
+/// Checks that a request is executed for the first time, in its session, and in its turn.
 fn book(scene: &Scene, session: &mut Session, tag: u64, task: Task) {
     let known = scene.life(tag, session.peer, |life| {
         life.executed += 1;
@@ -306,7 +306,7 @@ impl Doing<'_> {
         Ok(())
     }
 
-    /// True if no handler further out may wait.
+    /// True if handlers of this seed may wait, and no handler further out may.
     fn may_wait(&self) -> bool {
         !self.scene.waits.get() && self.scene.plan.waits
     }
@@ -325,7 +325,7 @@ impl Doing<'_> {
     }
 }
 
-/// Of every result.
+/// Columns of every result.
 pub(super) fn columns() -> [Column<'static>; 2] {
     [Column::text("tag", 45, 40), Column::text("filler", 45, 2000)]
 }

@@ -127,7 +127,7 @@ impl Task {
         matches!(self, Self::Later(Later::Change | Later::Again | Later::Error | Later::Fatal, _))
     }
 
-    /// For the table of what was asked.
+    /// Name in the counts of what was asked.
     pub const fn kind(self) -> &'static str {
         match self {
             Self::Change | Self::Begin | Self::Commit => "asked: a change",

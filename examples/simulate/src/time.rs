@@ -26,12 +26,13 @@ pub struct Outlet {
 struct Held {
     /// Session that wrote them.
     session: u64,
-    /// When the buffer that they may be in got them: that of the session, then that of the connection.
+    /// Time at which their present buffer got them: first that of the session, then that of the
+    /// connection.
     since: Instant,
     buffers: u32,
     /// Bytes of the connection that had left before.
     left: u64,
-    /// Bytes that were written behind them, since they are old there.
+    /// Bytes that were written behind them after they had become old in that buffer.
     behind: u64,
 }
 
@@ -55,7 +56,7 @@ pub struct Runs {
     next: Cell<u64>,
     /// Frames of dead sessions that had been dropped before the current step.
     dropped: Cell<u64>,
-    /// The same of write time-outs.
+    /// Number of write time-outs at the last look.
     timed_out: Cell<u64>,
     /// By connection and session.
     turns: RefCell<BTreeMap<(u64, u64), Turn>>,
@@ -83,7 +84,8 @@ impl Runs {
 }
 
 impl Scene {
-    /// A session begins a request: it has not had its turn yet, and what it wrote before has left.
+    /// Checks at the begin of a request that the turn of the session is not over, and that its
+    /// earlier bytes have left.
     pub fn begins(&self, peer: usize, connection: u64, session: u64) {
         self.look_at_held(peer, 0);
         let (run, now) = (self.runs.current.get(), self.now());
@@ -113,7 +115,7 @@ impl Scene {
         self.look_at_held(peer, bytes);
         let ends = self.ends.borrow();
         let Some(end) = ends.values().find(|end| end.peer == peer) else { return };
-        // Behind a backlog it waits for the client.
+        // Behind a backlog the bytes wait for the client.
         if end.outlet.held.get().is_none()
             && end.connection.pending_bytes() == 0
             && let Some((_, left)) = end.outlet.left()

@@ -29,7 +29,7 @@ pub struct Wire {
     /// Under way to the server, and to the client.
     up: Vec<u8>,
     down: Vec<u8>,
-    /// Until then nothing moves that way, and the client does not read.
+    /// Times until which nothing moves up, nothing moves down, and the client does not read.
     up_at: Option<Instant>,
     down_at: Option<Instant>,
     reads_at: Option<Instant>,
@@ -65,7 +65,7 @@ impl Wire {
         Outlet::new(socket, &self.taken)
     }
 
-    /// The client sends. After a half-close that goes nowhere.
+    /// Takes bytes from the client. After a half-close they are dropped.
     pub fn send(&mut self, bytes: &[u8]) {
         if !self.finishing && self.socket.is_some() {
             self.up.extend_from_slice(bytes);
@@ -115,7 +115,7 @@ impl Wire {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     scene.count("wire: the server does not read");
                 }
-                // It has ended the connection; what it said before may still be read.
+                // The server has ended the connection. Bytes that it sent before may still be read.
                 Err(_) => {
                     self.up.clear();
                     self.finished = true;
@@ -199,7 +199,8 @@ impl Wire {
         self.finishing = true;
     }
 
-    /// Both directions end, and what is under way is lost. What was not read makes it a reset.
+    /// Ends both directions. Bytes under way are lost. If the socket has unread bytes, the server
+    /// gets a reset.
     pub fn cut(&mut self) {
         self.socket = None;
         self.up.clear();
@@ -265,5 +266,5 @@ fn corrupt(scene: &Scene, peer: usize, bytes: &mut [u8]) {
     scene.note("corrupt", &[peer as u64, at as u64, u64::from(change)]);
 }
 
-/// Bytes that are under way to a client at most, above the last piece.
+/// Most bytes under way to a client, without the last piece.
 const ROOM: usize = 64 << 10;

@@ -21,7 +21,7 @@ pub struct World {
 pub struct Outcome {
     /// The first check that failed.
     pub failure: Option<String>,
-    /// The same for the same seed.
+    /// Fingerprint of all notes, the same for the same seed.
     pub trace: u64,
     pub coverage: Coverage,
     pub requests: u64,
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// Time of the next move by itself.
+    /// Next time at which a wire, a deferred answer or a timer of the server is due.
     fn next_time(&self) -> Option<Instant> {
         let scene = &self.scene;
         let now = scene.now();
@@ -383,5 +383,5 @@ const MOST_ROUNDS: u32 = 200_000;
 const STEP: Duration = Duration::from_millis(20);
 /// Limit of timers that are left when no peer is there any more.
 const MOST_TIMERS: u32 = 1000;
-/// The server's timers that are waited for: they hold back an answer to a login.
+/// Timers of the server up to this far ahead are waited for: they hold back an answer to a login.
 const SOON: Duration = Duration::from_millis(150);

@@ -27,14 +27,14 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// At least so many seeds, and more until all has happened that is looked for: some of it does in one
-/// seed of two hundred.
+/// Fewest and most seeds. More than the fewest run until all wanted events have happened. The
+/// rarest happen in one seed of two hundred.
 const SEEDS: u64 = 250;
 const MOST_SEEDS: u64 = 5000;
 
 #[test]
 fn what_has_to_hold_holds_whatever_happens() {
-    // Else it says little.
+    // Without these events the test says little.
     let wanted = [
         "fault: a byte is changed",
         "fault: cut",

@@ -15,10 +15,11 @@ use crate::child::Role;
 /// while well-behaved load checks every answer. Without --minutes it is a short round of everything,
 /// about 20 seconds.
 ///
-/// Prints a line for each phase: time, requests, hazards; for each server the p99 of the well-behaved
-/// load, memory, descriptors and threads in the quiet time that follows. Ends with 0 if every answer was
-/// right, none was lost where nothing loses any, and nothing is left of any phase; with 1 and the seed
-/// otherwise. Memory is judged from the second round on, after some seven minutes.
+/// Prints a line for each phase: time, requests, hazards; for each server the p99 of the
+/// well-behaved load, memory, descriptors and threads in the quiet time that follows. Ends with 0
+/// if every answer was right, none was lost on a road that loses none, and nothing is left of any
+/// phase; with 1 and the seed otherwise. Memory is judged from the second round on, after some
+/// seven minutes.
 #[derive(Debug, Parser)]
 #[command(name = "soak", args_conflicts_with_subcommands = true)]
 pub(crate) struct Command {

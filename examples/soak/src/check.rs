@@ -7,7 +7,8 @@ use crate::phase::Outcome;
 use crate::slope::Slope;
 use crate::world::World;
 
-/// Growth of memory that a run may show, beyond its error: bytes, or a share of the memory.
+/// Growth of memory that a run may show, less the error of the slope: bytes, or a share of the
+/// memory. The larger one counts.
 const GROWTH_BYTES: f64 = (4 << 20) as f64;
 const GROWTH_PART: f64 = 0.05;
 /// Least number of samples for a verdict on memory.
@@ -102,7 +103,7 @@ fn executed(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     for account in [&outcome.direct[server], &outcome.relayed[server], &outcome.churned[server]] {
         all.add(account);
     }
-    // A request of an attacker may be a ping, or half a login.
+    // The attackers' own counts give no bound: a request of theirs may be a ping, or half a login.
     let attacked = outcome.attacks.iter().any(|(item, ..)| item.server == server);
     if road_is(items, server, |network| network.corrupts) {
         return;

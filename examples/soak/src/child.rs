@@ -65,12 +65,12 @@ pub(crate) const TUNABLES: &[(&str, &str)] = &[
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum Role {
     Echo,
-    /// Over a database in this file.
+    /// Data node over the database in this file.
     Node {
         listen: String,
         path: PathBuf,
     },
-    /// Before these nodes, each a list of endpoints with commas between them.
+    /// Proxy before these nodes, each a list of endpoints with commas between them.
     Proxy {
         #[arg(required = true)]
         nodes: Vec<String>,

@@ -42,7 +42,7 @@ impl Seat {
         Self::Sql(Box::new(SqlSeat::new(client, road)))
     }
 
-    /// Asks one thing, or gets ready to.
+    /// Makes one request. Without a connection or session, only opens that.
     pub(crate) fn once(&mut self, random: &mut Rng) -> Account {
         let mut account = Account::default();
         self.turn(random, &mut account);

@@ -18,8 +18,8 @@
 //! ```
 //!
 //! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time no
-//! connection, session, request, descriptor or thread of the phase may be left. Over all rounds but the
-//! first, in which each hazard comes for the first time, memory may not grow. `phase.rs` is the file to
+//! connection, session, request, descriptor or thread of the phase may be left. A round of phases
+//! has each hazard once. From the second round on, memory may not grow. `phase.rs` is the file to
 //! read first.
 
 mod account;
@@ -29,7 +29,7 @@ mod child;
 mod hazard;
 mod load;
 mod phase;
-/// The protocol of the echo server, which the example shows.
+/// Protocol of the example `echo`.
 #[path = "../../echo/protocol.rs"]
 mod protocol;
 mod report;

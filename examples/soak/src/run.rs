@@ -38,7 +38,7 @@ fn soak(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let quiet =
         Plan { time: WARM_UP, seed: options.seed, most_peers: 0, most_away: Duration::ZERO };
     phase::run(&mut world, &[], quiet)?;
-    // Connections that were cut at its end are closed by then.
+    // Time for the servers to close the connections that were cut at the end of the quiet load.
     std::thread::sleep(WARM_UP);
     world.take_base()?;
     let mut report = Report::new(options, &world);

@@ -136,8 +136,8 @@ impl Process {
         command.env("MALLOC_MMAP_THRESHOLD_", "131072");
         command.env("MALLOC_TRIM_THRESHOLD_", "131072");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let orders = child.stdin.take().ok_or("there is a pipe")?;
-        let mut answers = BufReader::new(child.stdout.take().ok_or("there is a pipe")?);
+        let orders = child.stdin.take().ok_or("the child has no pipe")?;
+        let mut answers = BufReader::new(child.stdout.take().ok_or("the child has no pipe")?);
         let mut line = String::new();
         answers.read_line(&mut line)?;
         let Some(address) = line.trim_end().strip_prefix("listening on ") else {

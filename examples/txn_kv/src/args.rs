@@ -84,7 +84,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = within(1..=4096_usize))]
     pub(crate) connections: usize,
     /// Requests of all clients together.
-    // Each put leaves 8 bytes with the load.
+    // The limit bounds memory: the load keeps the revision of each put, 8 bytes.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within(1..=1_000_000_000_u64))]
     pub(crate) total: u64,
     /// Bytes of a key.
@@ -175,7 +175,7 @@ pub(crate) struct Published {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Options of both comparisons.
+/// Options of `designs` and `commits`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Puts {
     /// Keys; fewer where there are many revisions of each.

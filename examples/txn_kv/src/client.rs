@@ -118,8 +118,8 @@ impl Kv {
         self.ask(without_names(Encoded::read(range, limit, at)), Reply::read)
     }
 
-    /// The same; calls `code`. Of an answer that is larger than 64 KiB the rest is waited for where that
-    /// is called.
+    /// The same; calls `code`. If the answer is larger than 64 KiB, the thread that calls `code`
+    /// waits for the rest first.
     pub fn read_then(
         &mut self,
         range: &KeyRange,

@@ -11,13 +11,13 @@
 //! 1. A transaction is pushed while its rows are held, and gets its revision there. If there is no
 //!    leader, its thread leads. If this thread is answering another transaction, it leads after that.
 //! 2. The leader takes what waits and gives it to the engine, in one batch.
-//! 3. It publishes the batch in the index, at once.
-//! 4. What came meanwhile gets another leader: a task of the runtime, so that no thread leads for longer
-//!    than one flush.
+//! 3. It publishes the whole batch in the index in one step.
+//! 4. If transactions came meanwhile, they get another leader: a task of the runtime, so that no
+//!    thread leads for longer than one flush.
 //! 5. It answers the transactions of its batch, while the next flush is under way.
 //!
-//! When a flush fails, all that was staged fails, because it may build on what was in it; then the next
-//! transaction is evaluated on what is visible.
+//! When a flush fails, all staged transactions fail, because they may build on its writes. The next
+//! transaction is evaluated on the visible revisions.
 //!
 //! Records that a compaction takes out of the index are removed from the engine with the next
 //! flushes, some with each, and in the same order. If an older record of a key outlived a crash
@@ -46,7 +46,7 @@ pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
     /// Bytes of its answer.
     pub(crate) found_bytes: usize,
-    /// Readers at earlier transactions are refused from then on.
+    /// Transaction before which readers are refused after the flush; 0 for none.
     pub(crate) compacted: u64,
     pub(crate) told: Told,
 }
@@ -95,7 +95,7 @@ struct Taken {
     told: Vec<Told>,
 }
 
-/// Duty of the caller: to lead, or none because there is a leader.
+/// Duty of the caller: to lead, or none because there is a leader or no work.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -109,8 +109,8 @@ impl Queue {
         Self { state: Mutex::new(state), ..Self::default() }
     }
 
-    /// Puts a transaction that writes, or does not, behind all others; `make` gets its revision.
-    /// Called with its rows held.
+    /// Puts a transaction behind all others. If it `writes`, it gets a new revision, else that of
+    /// the newest; `make` is called with this revision. The rows of the transaction are held.
     pub(crate) fn push(
         &self,
         writes: bool,
@@ -134,7 +134,7 @@ impl Queue {
         let (Turn::Lead | Turn::Led) = self.lock().push(waiting);
     }
 
-    /// Takes records out of the index, which the next flushes remove.
+    /// Takes records out of the index. The next flushes remove these records from the engine.
     pub(crate) fn remove(&self, take_out: impl FnOnce() -> Vec<Removed>) {
         let _removing = self.removing.lock().unwrap_or_else(PoisonError::into_inner);
         // Without the lock of the queue: transactions are pushed meanwhile.
@@ -192,8 +192,9 @@ impl Queue {
         state.offer()
     }
 
-    /// Waits for an outcome, behind which `wake` is called, or until the lead is offered. The caller
-    /// then leads: perhaps no thread is free for the task that has been offered the lead.
+    /// Waits for an outcome, or until the lead is offered. The sender of the outcome calls `wake`.
+    /// If the lead is offered, the caller leads: perhaps no thread is free for the task that
+    /// should.
     pub(crate) fn wait<T>(&self, told: &Receiver<T>) -> Result<T, TryRecvError> {
         let mut state = self.lock();
         loop {
@@ -211,7 +212,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Nothing that waits can be done: it builds on what was lost. Called with all rows held.
+    /// Empties the queue after a failed flush, because all that waits may build on the lost writes.
+    /// Called with all rows held.
     fn fail(&self, Taken { batch, told, .. }: &mut Taken) {
         let mut state = self.lock();
         for waiting in std::mem::take(&mut state.waiting) {
@@ -319,11 +321,13 @@ impl Shared {
         result
     }
 
-    /// Has a task lead, if there is a runtime that takes one; else this thread does, when it has answered.
+    /// Has a task of the runtime lead. If there is no runtime, or it refuses the task, this thread
+    /// leads after its answers.
     fn lead_elsewhere(self: &Arc<Self>) {
         let duty = Duty(Arc::clone(self));
         if let Some(handle) = &self.handle {
-            // Refused, or dropped by a runtime that ends, it leads as well.
+            // If the runtime refuses the task, or ends and drops it, the drop of `duty` leads as
+            // well.
             drop(handle.spawn(move || drop(duty)));
         }
     }
@@ -363,7 +367,7 @@ thread_local! {
     static LEADS: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
 }
 
-/// Records that are removed with one flush, which others wait for.
+/// Most records that one flush removes. The limit keeps the flush short for the transactions in it.
 const REMOVED_AT_ONCE: usize = 1_000;
 
 #[cfg(all(test, not(feature = "model")))]

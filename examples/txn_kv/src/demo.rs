@@ -50,7 +50,7 @@ pub(crate) fn run(quick: bool, out: &mut impl Write) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Checks a store, drains its server, and if it is to last, opens it again.
+/// Checks a store and drains its server. If the store is on disk, opens it again.
 fn end(kind: &Kind, server: Server, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let store = server.store();
     let Stats { indexed, read, failed_flushes, .. } = store.stats();

@@ -10,17 +10,20 @@ pub enum Design {
     /// Data first, then the index. What a reader finds in the index is in the store.
     #[default]
     Publish,
-    /// Index first, with a flag that is set when the data is there, for which the revisions of a key
-    /// are gone through from the oldest on. Readers skip what has no flag.
+    /// Index first, with a flag that is set when the data is there. To set it, the store goes
+    /// through the revisions of the key from the oldest on. Readers skip revisions without the
+    /// flag.
     MarkAvailable,
-    /// The same, but the revision is looked for by halving, which the published form did not.
+    /// The same, but the revision is found by binary search. The published form, Xline's, did not
+    /// search this way.
     MarkByHalving,
     /// The same, but the revision is looked for in the whole index, key by key.
     MarkByTraversal,
     /// Marked by halving, and the mark is written to the engine by a second flush before the answer.
     MarkPersisted,
-    /// Index first, without a flag. Readers that miss the data take the revision before. What a reader
-    /// of the newest has seen may for a moment be too new to be asked for by its revision.
+    /// Index first, without a flag. Readers that miss the data take the revision before. For a
+    /// moment, a read at the revision that a read of the newest returned may be refused as in the
+    /// future.
     Compensate,
 }
 

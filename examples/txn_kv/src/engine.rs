@@ -66,7 +66,7 @@ pub struct Batch {
     pub records: Vec<(Revision, Arc<Record>)>,
     /// Records that are forgotten.
     pub removed: Vec<Revision>,
-    /// Head of the store after the commit: the newest record, at least.
+    /// Head of the store after the commit. Its revision is at least that of the newest record.
     pub head: Head,
 }
 

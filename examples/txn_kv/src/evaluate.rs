@@ -11,8 +11,8 @@ use crate::rows::{Held, Staged};
 use crate::store::Limits;
 use crate::txn::{Compare, Entry, KeyRange, Op, OpResult, Outcome, Target, Txn};
 
-/// A transaction that holds its rows, on the state that all before it leave: of a row, the write that
-/// is staged, or else the newest in the index.
+/// Evaluation of a transaction that holds its rows. It sees the state after all transactions
+/// before: of each row the staged write, or else the newest revision in the index.
 pub(crate) struct Evaluation<'a> {
     engine: &'a dyn Engine,
     index: &'a Index,
@@ -142,7 +142,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The keys of a range that are there; of too many, one more than may be deleted.
+    /// The keys of a range that are there, at most one more than a transaction may delete.
     fn deletable(&self, range: KeyRange) -> Vec<Key> {
         match range {
             KeyRange::One(key) if self.written.contains_key(&key) => vec![key],
@@ -154,7 +154,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The same without values: a deletion reads none. All rows are held.
+    /// The keys of a span that are there, at most `limit`. A deletion reads no values. All rows are
+    /// held.
     fn deletable_in(&self, range: &KeyRange, limit: usize) -> Vec<Key> {
         let staged: Vec<_> = self.held.staged_in(range).collect();
         // Each key that was staged or written here hides one of the index at most.
@@ -190,8 +191,8 @@ impl<'a> Evaluation<'a> {
         Ok(found)
     }
 
-    /// The writes to a range that are not in the index: those of this transaction, or else those that
-    /// are staged. None: the key was deleted. The rows are held.
+    /// The writes to a range that are not visible yet: those of this transaction, or else the
+    /// staged ones. `None` if the key was deleted. The rows are held.
     fn later(&self, range: &KeyRange) -> BTreeMap<Key, Option<Seen>> {
         let staged: Vec<_> = match range {
             KeyRange::One(key) => self.held.staged(key).into_iter().collect(),
@@ -208,8 +209,8 @@ impl<'a> Evaluation<'a> {
         staged.chain(written).collect()
     }
 
-    /// Finds the keys of a range in the index, and among the later writes, which hide those. All rows
-    /// are held.
+    /// Finds the keys of a range in the index and among the later writes. A later write hides the
+    /// revision in the index. All rows are held.
     fn merge(
         &mut self,
         range: &KeyRange,
@@ -253,7 +254,7 @@ impl<'a> Evaluation<'a> {
         seen.flatten().take(room).try_for_each(|seen| self.show(seen, found))
     }
 
-    /// Counts what is found, too.
+    /// Adds an entry to `found` and counts its bytes.
     fn show(&mut self, seen: Seen, found: &mut Vec<Seen>) -> Result<(), StoreError> {
         let bytes = match &seen {
             Seen::Earlier(entry) => entry.record.bytes(),

@@ -90,17 +90,18 @@ pub struct View<S> {
     pub revision: u64,
     /// In the order of keys.
     pub candidates: Vec<Candidate>,
-    /// Has the data of all of them.
+    /// Has the data of all candidates, except with [`Design::Compensate`].
     pub snapshot: S,
 }
 
 impl Index {
-    /// An index without keys, of a store that has come so far.
+    /// Returns an index without keys, for a store with this head.
     pub fn new(design: Design, head: Head) -> Self {
         Self { design, tree: RwLock::new(Tree { keys: BTreeMap::new(), head }) }
     }
 
-    /// Inserts a revision that the store holds, when it is opened; those of a key in order.
+    /// Inserts a revision of the engine while the store is opened. The revisions of a key come in
+    /// order.
     pub fn recover(&self, revision: Revision, record: &Record) {
         self.write().insert(&record.key, KeyRevision::of(revision, record, true));
     }
@@ -199,7 +200,8 @@ impl Index {
         Ok(View { revision: visible, candidates, snapshot: snapshot()? })
     }
 
-    /// The keys of a range whose newest revision is no deletion, that which waits for its data included.
+    /// The keys of a range whose newest revision is no deletion. Revisions that wait for their data
+    /// count, too.
     pub(crate) fn live(&self, range: &KeyRange, limit: usize) -> Vec<Key> {
         let mut keys = Vec::new();
         self.read().visit(range, |key, entries| {

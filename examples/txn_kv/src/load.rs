@@ -107,7 +107,7 @@ impl Load {
     }
 }
 
-/// Questions of one session.
+/// Client of one session, which asks and checks the answers.
 struct Client {
     shape: Shape,
     workload: Workload,

@@ -31,7 +31,7 @@ struct Measured {
     loads: Vec<Summary>,
 }
 
-/// Name of a number, and how a load has it.
+/// Name of a number, and the function that computes it from a load.
 type Metric = (&'static str, fn(&Summary) -> f64);
 
 const METRICS: [Metric; 6] = [
@@ -50,7 +50,8 @@ const MARK: Option<[[f64; 6]; 2]> =
 const NO_MARK: Option<[[f64; 6]; 2]> =
     Some([[56.50, 77.8, 2.3, 5.6, 1_770.0, 8.7], [59.31, 98.2, 2.3, 5.9, 1_686.0, 9.2]]);
 
-/// The last two are the proposed designs. Puts of (a) are those of the published form without a mark.
+/// The last two are the proposed designs. A put of (a) does the same as one of the published form
+/// without a mark.
 const FORMS: [Form; 5] = [
     Form { name: "mark, whole index", design: Design::MarkByTraversal, published: MARK },
     Form { name: "mark, by key", design: Design::MarkAvailable, published: MARK },

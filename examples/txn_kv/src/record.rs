@@ -6,7 +6,8 @@ use std::sync::Arc;
 /// A key: any bytes, one at least.
 pub type Key = Arc<[u8]>;
 
-/// When something was written: the number of its transaction, from 1, and its place in it, from 0.
+/// Time of a write: the number of the transaction, from 1, and the place of the write in the
+/// transaction, from 0.
 ///
 /// All writes of a transaction share `main`; no two transactions do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use epoll_group::sync::Mutex;
 use crate::record::{Key, Record, Revision};
 use crate::txn::KeyRange;
 
-/// Locks for rows, shared by those whose keys have the same hash.
+/// Locks for rows. Rows whose keys have the same hash modulo [`STRIPES`] share a lock.
 ///
 /// A transaction holds its rows while it compares and registers its revisions, and lets go before the
 /// flush. The next one sees what it staged, and is not answered before that is durable. So a row does
@@ -107,7 +107,7 @@ impl Held<'_> {
         }
     }
 
-    /// Nothing that was staged will become visible. All rows are held.
+    /// Forgets all staged writes, which will not become visible. All rows are held.
     pub(crate) fn forget_staged(&mut self) {
         debug_assert_eq!(self.stripes.len(), STRIPES);
         for (_, stripe) in &mut self.stripes {

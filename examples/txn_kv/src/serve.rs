@@ -40,7 +40,8 @@ pub enum Kind {
 }
 
 impl Options {
-    /// A store in memory, published when ready, on a free port of loopback, for this user.
+    /// Options of a server on a free port of loopback for this user, with a store in memory and the
+    /// default design.
     #[must_use]
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self {
@@ -133,7 +134,8 @@ impl Server {
         }
     }
 
-    /// The same on an engine that is open already; that of the options is only a name then.
+    /// The same on an engine that is open already. The engine of the options then only gives the
+    /// name that `status` shows.
     ///
     /// # Errors
     ///
@@ -175,7 +177,8 @@ impl Server {
         &self.runtime
     }
 
-    /// Ends it when what it was asked is answered, or this time is over.
+    /// Ends the server when all accepted requests are answered, or when the time `deadline` is
+    /// over.
     pub fn drain(self, deadline: Duration) -> DrainReport {
         self.runtime.drain(deadline)
     }

@@ -1,9 +1,10 @@
 //! [`KvService`]: the store behind sessions.
 //!
-//! Reads are answered where they are asked. Transactions are deferred: the session waits for the flush,
-//! and no thread does. A compaction waits for its flushes on the thread that was asked, as an announced
-//! stall. Rows are handed over as a [source](epoll_group::session::RowSource), so that a client
-//! that reads slowly holds up neither the thread that flushes nor the answers of others.
+//! Reads are answered on the thread that executes the request. Transactions are deferred: the
+//! session waits for the flush, and no thread does but the one that leads the flush. A compaction
+//! waits for its flushes on the thread that executes it, as an announced stall. Rows are handed
+//! over as a [source](epoll_group::session::RowSource), so that a client that reads slowly holds up
+//! neither the thread that flushes nor the answers of others.
 
 mod answer;
 mod errors;

@@ -1,5 +1,5 @@
-//! Lock of the index. It is std's, because threads hold it for a few instructions. It is held
-//! longer only while the file of a failed disk is opened again. The model uses loom's.
+//! Lock of the index. It is std's, because its holders do not wait for the disk. The only
+//! exception: the file of a failed disk is opened again under the lock. The model uses loom's.
 
 #[cfg(feature = "model")]
 pub(crate) use loom::sync::RwLock;

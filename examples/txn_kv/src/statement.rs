@@ -50,8 +50,8 @@ pub enum Statement {
     Status,
 }
 
-/// Comparisons and operations of one text at most, so that a text takes memory in proportion to it.
-/// The store has a lower limit of its own.
+/// Most comparisons and operations of one text. The limit bounds the memory of a parsed text. The
+/// store has a lower limit of its own.
 const MOST_OPERATIONS: usize = 4096;
 
 impl Statement {

@@ -120,12 +120,13 @@ impl Store {
     /// returns: when what it wrote is durable and visible, or when it failed. In `done` the next
     /// transaction can be begun, but not waited for. A panic of `done` affects nothing else.
     ///
-    /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
-    /// announced stall; never for a flush, unless it leads the flush of all. A transaction without
-    /// puts and deletions reads the last durable revision and waits for no row, except with
+    /// Waits, as an announced stall, for rows that other transactions hold and for values that it
+    /// compares or reads. It waits for a flush only if this thread leads that flush. A transaction
+    /// without puts and deletions reads the last durable revision and waits for no row, except with
     /// [`Design::Compensate`], or if a compaction passes the revision meanwhile.
     pub fn txn(&self, txn: Txn, done: impl FnOnce(Result<Outcome, StoreError>) + Send + 'static) {
-        // Readers of this design see revisions that are not durable yet.
+        // Readers of this design see flushed revisions before the head of the index names them. A
+        // transaction without writes must not go back behind such a reader.
         let compensates = self.0.index.design() == Design::Compensate;
         match self.0.limits.check(&txn) {
             Ok(()) if compensates || txn.writes() => self.0.run(txn, Box::new(done)),
@@ -196,8 +197,8 @@ impl Store {
     }
 
     /// Forgets what was overwritten or deleted up to this revision, and says how many records that
-    /// were. Reads at earlier revisions are refused from the beginning on. Waits for its flushes, as an
-    /// announced stall; others go on.
+    /// were. Reads at earlier revisions are refused before the first record is removed. Waits for
+    /// its flushes, as an announced stall; other requests go on.
     ///
     /// # Errors
     ///

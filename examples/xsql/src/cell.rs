@@ -59,7 +59,7 @@ pub(crate) fn heading(column: &ColumnMetaData, place: usize) -> Heading {
     Heading { label, is_number }
 }
 
-/// Functions return some texts as bytes.
+/// Text, or hexadecimal digits if the bytes are no text. Functions return some texts as bytes.
 fn bytes_or_text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),

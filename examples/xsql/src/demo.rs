@@ -47,10 +47,10 @@ const SCRIPT: &[(&str, Expected)] = &[
     ("\\status", Command),
 ];
 
-/// Runs it.
+/// Runs the script.
 ///
 /// # Errors
-/// Something else came of a statement.
+/// A statement had another outcome than the expected one.
 pub(crate) fn run(shell: &mut Shell<impl Write>) -> Result<(), Box<dyn Error>> {
     for (text, expected) in SCRIPT {
         shell.say(&format!("xsql> {}", text.replace('\n', "\n   -> ")))?;

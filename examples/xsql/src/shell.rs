@@ -129,7 +129,7 @@ impl<W: Write> Shell<W> {
         }
     }
 
-    /// The line below a result, and what the server says beside it.
+    /// Prints the line below a result, and the warnings and the text of the server.
     fn conclude(
         &mut self,
         rows: Option<u64>,
@@ -177,8 +177,8 @@ fn count(rows: u64, what: &str) -> String {
     format!("{rows} row{}{what}", if rows == 1 { "" } else { "s" })
 }
 
-/// Prints rows as they come: how many, none when there is no result, and how the answer ended. Where
-/// other columns follow, another table begins.
+/// Prints rows as they come. Returns their number, `None` if there is no result, and how the answer
+/// ended. If the columns change, another table begins.
 fn show(
     mut answer: Answer,
     style: Style,

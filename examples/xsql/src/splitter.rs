@@ -70,7 +70,7 @@ impl Splitter {
             };
             rest = &rest[bytes..];
         }
-        // A line without anything is nothing, but inside of quotes.
+        // The end of a line is kept only behind other text, or inside quotes and comments.
         if !self.text.trim().is_empty() || self.inside != Inside::Plain {
             self.text.push('\n');
         }
@@ -238,7 +238,7 @@ mod tests {
             split("\\status\n \\chunks on ;"),
             [Input::Command("status".to_owned()), Input::Command("chunks on".to_owned()),]
         );
-        // Inside a statement it is none.
+        // Inside a statement, a backslash begins no command.
         assert_eq!(split("select\n\\status;"), [statement("select\n\\status")]);
     }
 

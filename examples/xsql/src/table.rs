@@ -1,4 +1,4 @@
-//! [`Table`]: rows as text with columns that stand below one another.
+//! [`Table`]: rows as text, with the cells of a column below one another.
 
 use std::io::{self, Write};
 
@@ -36,7 +36,7 @@ pub(crate) struct Style {
 
 /// Rows that are looked at before the first is printed.
 const ROWS: usize = 1000;
-/// Bytes of rows that are kept, and those of one more row.
+/// Bytes of kept rows at which they are printed. The last row may exceed this limit.
 const BYTES: usize = 1 << 20;
 
 impl Table {

@@ -200,7 +200,7 @@ fn interrupt<S: Send + 'static>(
 ) -> ((String, Result<Ended, String>), Both<S>) {
     let running = both.running.clone();
     let script = thread::spawn(move || (both.run(text), both));
-    // Before the statement is sent there is nothing to interrupt: again and again.
+    // An interrupt before the statement is sent has no effect, so it is repeated.
     while !script.is_finished() {
         if running.is_busy() {
             running.interrupt();

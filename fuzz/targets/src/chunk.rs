@@ -66,7 +66,8 @@ fn compare(body: &[u8]) {
             }
         }
         Ok(other) => panic!("{other:?} is no chunk"),
-        // Of a member in pieces each must have what it takes; limits are not the frame's business.
+        // The message needs the required fields in each piece of a member, and has limits. The
+        // frame checks neither.
         Err(MessageError::Missing { .. } | MessageError::Elements { .. }) => {}
         Err(error) => panic!("{error}"),
     }

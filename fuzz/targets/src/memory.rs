@@ -33,7 +33,8 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Without destructors, both stay readable until the last deallocation of a thread.
+/// Counts a change. Both thread-locals have no destructor, so they stay readable until the last
+/// deallocation of a thread.
 fn note(more: usize, less: usize) {
     // A thread may free what another one allocated.
     let current = (CURRENT.get() + more).saturating_sub(less);

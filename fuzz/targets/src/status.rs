@@ -1,4 +1,5 @@
-//! HTTP requests. What was read of a part of the stream stays when more of it arrives.
+//! HTTP requests. A request that was read from a part of the stream stays the same when more bytes
+//! arrive.
 
 use epoll_group::internal::status_request;
 

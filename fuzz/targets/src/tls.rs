@@ -1,5 +1,6 @@
-//! A stream of TLS in pieces. The server gets what a client of `rustls` has sent, and no other bytes. If
-//! one byte of the stream was changed, it gets a beginning of that, or notices.
+//! A stream of TLS in pieces. The server gets what a client of `rustls` has sent, and no other
+//! bytes. If one byte of the stream was changed, the server gets only the first part of the
+//! client's bytes, or notices.
 
 use std::sync::{Arc, LazyLock};
 

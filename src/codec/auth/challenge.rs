@@ -20,8 +20,8 @@ pub const SALT_BYTES: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Challenge<'a> {
-    /// All of these are hashed. An empty one is legal here, but some servers use it for an error: a
-    /// client ends the login rather than answer.
+    /// All bytes are hashed. An empty challenge is legal here, but some servers use it for an
+    /// error: a client ends the login rather than answer.
     Classic(&'a [u8]),
     /// The newer form, for an account whose password is kept as a twofold SHA-1.
     Salted {
@@ -140,7 +140,7 @@ pub(super) fn rounds_text(rounds: u32) -> Result<[u8; 3], ChallengeError> {
     Ok([high & 15, low >> 4, low & 15].map(|digit| nibble(digit, LOWER)))
 }
 
-/// The rounds that such digits mean.
+/// Number of rounds that three hexadecimal digits stand for.
 pub(super) fn rounds_of(text: [u8; 3]) -> Result<u32, ChallengeError> {
     let [Some(d0), Some(d1), Some(d2)] = text.map(digit) else {
         return Err(ChallengeError::NoRounds);

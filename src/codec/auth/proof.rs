@@ -9,7 +9,7 @@ use crate::codec::error::Scope;
 /// Bytes of a proof, and of the hash that it is checked against: the length of a SHA-1.
 pub const PROOF_BYTES: usize = 20;
 
-/// Bytes of either as text: `*` and two digits a byte.
+/// Bytes of a proof or a stored hash as text: `*` and two digits a byte.
 const PROOF_TEXT_BYTES: usize = 41;
 
 /// Proof that a client knows the password, for one challenge only.

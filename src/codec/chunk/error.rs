@@ -129,7 +129,9 @@ impl fmt::Display for ChunkError {
             }
             Self::NoRowCount => f.write_str("chunk without a row count"),
             Self::RowCountTooLarge { rows } => write!(f, "row count {rows} exceeds {}", u32::MAX),
-            Self::NoValues { column } => write!(f, "column {column} has not one set of values"),
+            Self::NoValues { column } => {
+                write!(f, "column {column} has no values, or two sets of them")
+            }
             Self::NoColumns { rows } => write!(f, "{rows} rows without columns"),
             Self::BitmapLength { column, bytes, rows } => {
                 write!(f, "bitmap of column {column} has {bytes} bytes for {rows} rows")

@@ -36,7 +36,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: &[Self] = &[
         Self::Signed,
         Self::Unsigned,

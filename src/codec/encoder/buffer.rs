@@ -33,7 +33,7 @@ use crate::codec::wire::Word;
 /// ```
 pub struct OutBuffer {
     pool: PagePool,
-    /// Written to the end, none empty.
+    /// Complete pages, none empty.
     full: VecDeque<Vec<u8>>,
     /// Bytes of `full`, those sent included.
     full_bytes: usize,
@@ -145,8 +145,7 @@ impl OutBuffer {
         }
     }
 
-    /// Bytes written since the buffer was empty, those sent included. Only differences have a
-    /// meaning.
+    /// Bytes in `full` and `open`, those sent included. Only differences have a meaning.
     #[inline]
     pub(super) fn position(&self) -> usize {
         self.full_bytes.saturating_add(self.open.len())

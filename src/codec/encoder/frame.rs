@@ -1,4 +1,4 @@
-//! [`Frame`]: to be finished or rolled back.
+//! [`Frame`]: a frame that has been begun, to be finished or rolled back.
 
 use super::Template;
 use super::buffer::{Mark, OutBuffer};

@@ -1,7 +1,7 @@
 //! Notices: information beside the rows of a result.
 //!
-//! Each statement has a number, which always has one shape: two constants and the number. Other
-//! notices are rare, and are written as messages.
+//! Each statement has a notice with a number. That notice always has one shape: two constants and
+//! the number. Other notices are rare, and are written as messages.
 //!
 //! ```text
 //!  08 03  10 02  1a len  08 param  12 len  08 02  18 number

@@ -130,7 +130,7 @@ fn metadata_in_the_form_of_the_other_dialect_is_refused() {
 
 #[test]
 fn a_row_at_the_limit_passes_and_one_byte_more_leaves_nothing() {
-    // Kind byte, tag, length, text, its end: 5 and the text.
+    // Kind byte, tag, length, text, its end: 4 bytes and the text.
     for page_bytes in [64, 16 << 10] {
         let mut buffer = OutBuffer::new(&PagePool::new(page_bytes, 8));
         let mut out = Encoder::new(&mut buffer, 2).max_length(105 - 1);

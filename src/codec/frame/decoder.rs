@@ -122,8 +122,8 @@ impl fmt::Debug for Frame<'_> {
 /// frames.
 ///
 /// *Shape*: owned by the reader of the connection. It holds the bytes that were fed and not yet
-/// taken as frames, and at most about as many dead bytes. It never reserves memory for an announced
-/// length. When it holds no bytes, it keeps at most 16 KiB.
+/// taken as frames, and at most about as many bytes of taken frames. It never reserves memory for
+/// an announced length. When it holds no bytes, it keeps at most 16 KiB.
 ///
 /// A caller that has its bytes in a buffer already reads them there: [`Frame::parse`].
 #[derive(Clone)]

@@ -61,7 +61,7 @@ impl Notice {
                 .map(Self::VariableChanged),
             STATE_CHANGED => {
                 match decode(payload, &schema::NOTICE_SESSION_STATE_CHANGED, limits) {
-                    // Of no parameter, or of one that is not listed.
+                    // The state change names no parameter, or an unlisted one.
                     Err(MessageError::Missing { message, .. })
                         if message == schema::NOTICE_SESSION_STATE_CHANGED.name =>
                     {

@@ -1,4 +1,4 @@
-//! Conversion of a value to the bytes of its cell, for values that are at most 16 bytes long.
+//! Conversion of a value to the bytes of its cell, for cells that fit into a [`Word`].
 //!
 //! A field of a row is its tag, its length and the cell: [`Word`]s of at most 12 bytes, so each such
 //! field is one store.

@@ -40,7 +40,7 @@ struct World {
     version: Version,
     /// Timers of the host.
     timers: BTreeSet<Instant>,
-    /// Connections, the hottest last; and in use.
+    /// Idle connections, the hottest last, and connections in use.
     idle: Vec<u32>,
     used: Vec<(u32, Ticket)>,
     /// Idle connection that is being checked.
@@ -56,7 +56,7 @@ struct World {
     answered: BTreeSet<u32>,
     conns: u32,
     callers: u32,
-    /// The last connect of the version failed for good.
+    /// True if the kept error of the version is permanent.
     permanent: bool,
 }
 

@@ -103,8 +103,8 @@ impl<C, W> Stack<C, W> {
         reported.map_or(Some(from), |reported| reported.checked_add(pause))
     }
 
-    /// Asks the host for the next call if no caller uses the backend from now on. While it is in use
-    /// there is no timer for that.
+    /// Asks the host for a timer at the time from which the backend is unused. A backend in use has
+    /// no such timer.
     pub(super) fn look_for_disuse(&mut self, now: Instant, fx: &mut Effects<C, W>) {
         if let Some(at) = self.unused_at() {
             self.rearm_for(now, Some(at), fx);

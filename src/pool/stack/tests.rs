@@ -75,7 +75,7 @@ fn a_pause_between_connects_doubles_and_one_tries_after_it() {
     for ticket in round {
         bench.fail(ticket);
     }
-    // Four that fail together are one failure.
+    // Four connects that fail together are one failure.
     assert_eq!(bench.stack.trouble.failures, 1);
     let text = bench.stack.status("SPT0").to_string();
     assert!(text.ends_with(": rounds of connects that failed: 1: refused"), "{text}");
@@ -163,7 +163,8 @@ fn without_a_pause_the_end_of_a_connection_beside_another_asks_the_host_for_noth
     assert_eq!(bench.fx.arm, None);
 }
 
-/// A stack with a connection in use that may be unused for this time, and its ticket.
+/// A stack with one connection in use, and the ticket of that connection. The backend may be unused
+/// for this time.
 fn in_use(unused_after: Duration) -> (Bench, Ticket) {
     let mut bench = Bench::new(Limits::default().unused_after(unused_after));
     let ticket = bench.connect();
@@ -171,8 +172,8 @@ fn in_use(unused_after: Duration) -> (Bench, Ticket) {
     (bench, ticket)
 }
 
-/// Runs each timer at its time, for this time. Returns the number of timers, and stops at the first
-/// report that the backend is unused if `to_report`.
+/// Runs the timers that are due within `time`, each at its time. Returns the number of timers, and
+/// stops at the first report that the backend is unused if `to_report`.
 fn run_timers(bench: &mut Bench, time: Duration, to_report: bool) -> usize {
     let (end, mut timers) = (bench.now + time, 0);
     while let Some(at) = bench.fx.arm.take().filter(|at| *at <= end) {

@@ -36,7 +36,7 @@ pub(in crate::pool) struct Ask {
 }
 
 impl Ask {
-    /// `None`: never.
+    /// Deadline of the caller. `None`: it has none.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
         self.deadline.or_else(|| self.asked.checked_add(limits.wait_timeout))
     }

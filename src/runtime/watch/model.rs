@@ -63,7 +63,7 @@ struct Nothing;
 
 impl Work for Nothing {}
 
-/// The watchdog sleeps beside a handler that holds nothing, and that handler sets work aside.
+/// The watchdog sleeps beside a handler that holds nothing, and that handler makes work stealable.
 fn work_is_set_aside() {
     explore(|| {
         let worker = worker();
@@ -75,8 +75,8 @@ fn work_is_set_aside() {
     });
 }
 
-/// A worker gets up with the permit, takes events, and gives the permit up for the first of them.
-/// If the watchdog sees the permit given up, it has to see the events.
+/// A worker ends its rest with the permit, takes events, and gives the permit up for the first of
+/// them. If the watchdog sees the permit given up, it has to see the events.
 fn events_are_taken_before_the_permit_is_given_up() {
     explore(|| {
         let worker = worker();

@@ -1,4 +1,4 @@
-//! Tests of queued work, and of work that is set aside.
+//! Tests of queued work, and of stealable work.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -156,10 +156,10 @@ fn a_timer_of_a_group_pushes_work() {
     hear(&told);
 }
 
-// ---- aside ----
+// ---- stealable work ----
 
-/// Work that sets `behind` aside, tells the test, and waits until the test lets it go on. Then it tells
-/// if it could take `behind` back.
+/// Work that makes `behind` stealable, tells the test, and waits until the test lets it go on. Then
+/// it tells if it could take `behind` back.
 struct Sets {
     group: Arc<Group>,
     behind: Arc<dyn Work>,
@@ -224,7 +224,7 @@ impl Setting {
         setting
     }
 
-    /// Another worker runs the work behind, while the worker that set it aside waits.
+    /// Another worker runs the stealable work, while the worker that made it stealable waits.
     fn goes_to_others(self) {
         hear(&self.ran);
         self.go_on.send(()).expect("it waits");

@@ -1,9 +1,9 @@
 //! Atomics of unit tests. They count the locked operations of each thread: read-modify-writes, and
 //! SeqCst fences, which cost as much.
 //!
-//! An operation that is not defined here does not compile in a unit test, so none of these types goes
-//! uncounted. The count leaves out reference counts of `Arc`, `AtomicPtr`, and atomics that are
-//! imported from std.
+//! An operation that is not defined here does not compile in a unit test, so no locked operation of
+//! these types goes uncounted. The count leaves out reference counts of `Arc`, `AtomicPtr`, and
+//! atomics that are imported from std.
 
 use std::cell::Cell;
 use std::sync::atomic;

@@ -5,8 +5,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls its function with the bytes that are taken and given back, before each change; a piece that
-/// moves is taken before it is given back.
+/// Allocator that calls its function before each change, with the bytes taken and the bytes given
+/// back. A reallocation takes the new size, and then gives the old size back.
 pub struct Noting(pub fn(usize, usize));
 
 // SAFETY: everything is passed on to the system's allocator as it came.
@@ -58,7 +58,7 @@ pub fn leaves_nothing(times: usize, mut round: impl FnMut()) {
     panic!("{left:?} bytes are kept for each of {times}");
 }
 
-/// Bytes that this process holds. Its global allocator is [`LIVE`].
+/// Bytes that this process holds. Its global allocator must be [`LIVE`].
 pub fn held_bytes() -> usize {
     let held = HELD.load(Ordering::Relaxed);
     assert!(held > 0, "this program counts what it allocates");

@@ -29,7 +29,7 @@ impl Both {
         Self::start_on(super::config(), change)
     }
 
-    /// With this for the client's runtime.
+    /// Starts both, with `own` as the configuration of the client's runtime.
     pub fn start_on(own: Config, change: impl FnOnce(Options) -> Options) -> Self {
         let server = Fixture::start(config());
         let runtime = Runtime::builder().config(own).start().expect("started");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-/// Names the test that a child process is to run.
+/// Environment variable with the name of the test that a child process is to run.
 const ROLE: &str = "EPOLL_GROUP_TEST_CHILD";
 
 /// Path of the running test within its program: the harness gives it to the thread of the test.
@@ -78,7 +78,7 @@ impl Puppet {
         answer.map_or_else(|| panic!("{order}: {line}{}", self.rest()), str::to_owned)
     }
 
-    /// Sends it a signal, by its name.
+    /// Sends the child the signal of this name.
     pub fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let status = Command::new("kill").args(["-s", name, &id]).status();

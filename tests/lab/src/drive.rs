@@ -92,8 +92,8 @@ const TICK: Duration = Duration::from_millis(100);
 const CONNECTING: usize = 16;
 
 impl Driver {
-    /// Sessions that share connections; opened by the first load. A request may take `patience`, and so
-    /// may opening a session.
+    /// Makes a driver of `sessions` sessions that share `connections` connections. The first load
+    /// opens them. A request may take `patience`, and so may opening a session.
     ///
     /// # Errors
     ///
@@ -316,9 +316,9 @@ thread_local! {
 
 type Work = Box<dyn FnOnce()>;
 
-/// Runs `work`, or leaves it to the call of this function that this thread is in. An answer that is
-/// there at once makes its session ask again inside of the call that sent the question: without this,
-/// the stack would grow with each such answer.
+/// Runs `work`. If this thread is inside a call of this function already, that call runs `work`
+/// later. An answer that is there at once makes its session ask again inside of the call that sent
+/// the question: without this, the stack would grow with each such answer.
 fn without_recursion(work: impl FnOnce() + 'static) {
     let mut work: Option<Work> = Some(Box::new(work));
     LATER.with_borrow_mut(|later| match later {

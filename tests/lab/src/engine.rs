@@ -6,12 +6,12 @@
 //! echo TEXT               a row with the rest
 //! text                    a row with the statement itself
 //! who, number             a row with the account, with the number of the session
-//! affect N                a change of so many rows; `insert N` also gives a number
-//! rows N [BYTES]          so many rows, written by the handler
+//! affect N                a change of N rows; `insert N` changes one, and reports N as its id
+//! rows N [BYTES]          N rows, written by the handler
 //! source N [BYTES]        the same from a source
 //! gate NAME               waits at a gate, announced; then a row with the name
 //! gate-unannounced NAME   the same, without an announcement
-//! pause N                 keeps its thread for so many µs
+//! pause N                 keeps its thread for N µs
 //! defer NAME              finished by the test, or when the gate opens
 //! lock, unlock            the one row lock; its holder is in a transaction
 //! locked STATEMENT        takes the row lock, then runs the statement

@@ -75,7 +75,7 @@ fn cpu_model() -> String {
     model.map_or_else(architecture, |model| trimmed(model.trim_start_matches([' ', '\t', ':'])))
 }
 
-/// Output of a command, or `unknown`, because no measurement fails without it.
+/// Output of a command, or `unknown` if the command fails: a measurement is good without the text.
 fn output(program: &str, args: &[&str]) -> String {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => trimmed(&String::from_utf8_lossy(&output.stdout)),

@@ -51,7 +51,7 @@ impl Helper {
     /// Gives an order and returns the answer.
     ///
     /// # Errors
-    /// It has ended.
+    /// The helper has ended.
     pub fn ask(&mut self, order: &str) -> Result<String, Box<dyn Error>> {
         let stdin = self.child.stdin.as_mut().ok_or("no standard input")?;
         writeln!(stdin, "{order}")?;
@@ -61,7 +61,7 @@ impl Helper {
     /// Ends it, waits for it, and returns its last output.
     ///
     /// # Errors
-    /// It fails.
+    /// The helper fails.
     pub fn finish(mut self) -> Result<String, Box<dyn Error>> {
         drop(self.child.stdin.take());
         let mut text = String::new();

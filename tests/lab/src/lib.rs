@@ -60,8 +60,8 @@ pub fn eventually(deadline: Duration, condition: impl FnMut() -> bool) {
     eventually_or(deadline, condition, || "the condition does not hold");
 }
 
-/// Waits until `condition` holds, and panics with what `describe` returns if it does not. The only
-/// place where tests wait for something that no channel tells.
+/// Waits until `condition` holds, and panics with what `describe` returns if it does not. For
+/// conditions that no channel reports.
 #[track_caller]
 pub fn eventually_or<T: fmt::Display>(
     deadline: Duration,
@@ -187,7 +187,7 @@ impl TempDir {
         Self(tempfile::tempdir().expect("a directory for a test"))
     }
 
-    /// Where a socket may be bound.
+    /// Path for a socket in the directory.
     pub fn socket(&self) -> PathBuf {
         self.0.path().join("socket")
     }

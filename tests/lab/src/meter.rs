@@ -20,13 +20,13 @@ pub struct Usage {
     pub involuntary_switches: u64,
     /// User memory in RAM. Memory that the kernel keeps for sockets is not in it.
     pub resident_bytes: u64,
-    /// Largest value of that since the start.
+    /// Largest resident memory since the start of the process.
     pub peak_resident_bytes: u64,
     pub threads: u64,
     pub descriptors: u64,
 }
 
-/// Places in the cpu line of `/proc/stat`. The columns behind steal are counted before already.
+/// Places in the cpu line of `/proc/stat`. Earlier columns include those behind steal.
 const IDLE: usize = 3;
 const IO_WAIT: usize = 4;
 const STEAL: usize = 7;

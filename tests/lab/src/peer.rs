@@ -43,7 +43,7 @@ impl Peer {
         Self(socket).to(&raw)
     }
 
-    /// With a path of its own, by which the server knows it.
+    /// Connects a Unix socket that has a path of its own, by which the server knows the peer.
     pub fn connect_from(from: &Path, to: &Path) -> Self {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
         socket.bind(&SockAddr::unix(from).expect("a short path")).expect("bound");

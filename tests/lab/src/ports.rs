@@ -17,7 +17,7 @@ pub fn refusing() -> (Socket, SocketAddr) {
 
 /// A port at which connects are not answered, for as long as both sockets live.
 pub fn silent() -> ((Socket, TcpStream), SocketAddr) {
-    // A backlog with one place. Once it is taken, the kernel drops what else asks.
+    // A backlog with one place. Once the place is taken, the kernel drops further connects.
     let (full, at) = refusing();
     full.listen(0).expect("it listens");
     let taken = TcpStream::connect(at).expect("there is one place");

@@ -49,7 +49,7 @@ impl Random {
         self.below(100) < of_100
     }
 
-    /// One of them.
+    /// An element of `of`.
     pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[usize::try_from(self.below(of.len() as u64)).expect("an index")].clone()
     }

@@ -40,15 +40,15 @@ pub enum Verdict {
     More,
 }
 
-/// Fewer rounds make an interval that says little.
+/// Least number of rounds for an interval that is of use.
 pub const ENOUGH_ROUNDS: usize = 5;
-/// The interval leaves out at most this much on both sides together.
+/// Largest probability that the median is outside the interval, on either side.
 const OUTSIDE: f64 = 0.05;
 /// Medians nearer to 1 than this are a tie, because machines and builds differ by as much.
 const TIE: f64 = 0.1;
 /// From this many pairs on, the interval alone decides.
 const MANY_PAIRS: usize = 41;
-/// Beyond this count the binomial distribution is taken for the normal one.
+/// Above this count the normal distribution stands in for the binomial one.
 const MANY: usize = 500;
 
 impl Spread {
@@ -101,8 +101,8 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     Spread::of(values.into_iter().collect()).map_or(f64::NAN, |spread| spread.median)
 }
 
-/// Number of values that can be left out at each end, so that the rest holds the median with that
-/// confidence. Each value lies above or below the median with the odds of a coin.
+/// Number of values that can be left out at each end, so that the rest holds the median except with
+/// a probability of [`OUTSIDE`]. Each value lies above or below the median with the odds of a coin.
 fn outside_of_median(count: usize) -> usize {
     if count > MANY {
         let count = count as f64;

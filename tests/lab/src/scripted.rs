@@ -10,7 +10,8 @@ use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 
-/// Writes the answer to statements and requests for timestamps.
+/// Starts the server and returns its address. `answer` writes the answer to statements and requests
+/// for timestamps.
 pub fn serve(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

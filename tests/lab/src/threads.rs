@@ -182,7 +182,7 @@ pub fn falls_back(handle: &Handle, name: &str, permanent: usize) {
     );
     let stats = handle.stats();
     let all: u64 = started(&stats).iter().sum();
-    assert_eq!(stats.get(Counter::ThreadsLeft), all, "who came has left:\n{stats}");
+    assert_eq!(stats.get(Counter::ThreadsLeft), all, "each added thread has left:\n{stats}");
 }
 
 /// Watches a runtime all the time. Notes the highest number of threads and checks that no counter

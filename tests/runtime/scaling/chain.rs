@@ -62,7 +62,7 @@ fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_there_are_threads() {
 #[test]
 fn a_chain_longer_than_all_threads_unwinds_by_its_reserve() {
     // Every session in progress has a thread, as long as no thread was added before for a waiter.
-    // Hence none for a long queue.
+    // Hence the tasker is off, which would add threads for a long queue.
     let most = 4 + 1 + usize::from(CHAIN);
     let config = lab::config().max_threads(most).enable_tasker(false);
     let (threads, stats) = a_chain_unwinds("ch-r", config, 200);

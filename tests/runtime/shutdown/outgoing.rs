@@ -116,7 +116,8 @@ enum Asks {
 /// answers the client.
 struct Proxy {
     asks: Asks,
-    /// Until it is closed: the connection keeps this, so this must not keep it.
+    /// Connection to the server, until it is closed. It keeps the proxy, so the proxy must not keep
+    /// a closed connection.
     server: Mutex<Option<Connection>>,
     request: Mutex<Option<(Connection, Hold)>>,
     /// Number of questions left, and the hold of the connection until the next answer.
@@ -435,7 +436,7 @@ fn a_peer_that_finishes_first_is_why_it_ends() {
         expect(&told, &Event::PeerFinishes);
         assert_eq!(peer.receive_to_finish(), b"");
     });
-    // It would have been for an answer, which cannot come any more.
+    // The hold was for an answer, which cannot come any more.
     drop(hold);
     assert_eq!(finished, 1);
     assert_eq!(rest(&told), [Event::Closes(CloseReason::ByPeer.to_string())]);

@@ -16,7 +16,7 @@ use lab::xrpc::conversation::{Act, Line, judge};
 use lab::xrpc::legal::{Answer, Asked, Legal};
 use lab::xrpc::{AUTO, Client, Conversation, Exchange, conversations, request};
 
-/// Frames of a reply, by what the table tells apart.
+/// Frame of this name in the table.
 fn frame(name: &str) -> ServerMessage {
     let global = |notice: Notice| {
         let mut frame = notice.to_frame();
@@ -301,8 +301,8 @@ fn accepts(mutation: Mutation, lines: &[Line], at: usize) -> bool {
         Mutation::Swap => {
             let next = letter(&lines[at + 1]);
             let pair = [this, next];
-            // Two equal frames may be swapped, or if one may stand anywhere in a statement. No
-            // frame may follow the end of a reply.
+            // Two frames may be swapped if they are equal, or if one may stand anywhere in a
+            // statement. No frame may follow the end of a reply.
             let ends = "olexsc".contains(this) || "olexsc".contains(next);
             this == next || !ends && pair.iter().any(|letter| "tn".contains(*letter))
         }

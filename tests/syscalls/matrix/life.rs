@@ -29,7 +29,7 @@ pub(super) fn says(error: &dyn std::error::Error, begins: &str, errno: i32) {
     assert!(text.starts_with(begins) && text.ends_with(&words(errno)), "{text}");
 }
 
-/// Two groups of two.
+/// Two groups of two workers.
 fn small() -> Config {
     config().epoll_groups(2).epoll_threads_per_group(2).auto_cpu_affinity(true)
 }
@@ -42,7 +42,7 @@ fn a_start_that_fails_leaves_nothing_and_says_what_failed() {
 fn start(row: &Row) {
     row.each(|errno, outcome| match outcome {
         Outcome::Fails(begins) => {
-            // The first one, and one when others are there.
+            // First the first call fails, then the second one, after a call that succeeded.
             for after in [0, 1] {
                 let fault = fault(row.call, errno).after(after).arm();
                 let started = on_behalf(Side::Server, || builder(Side::Server, small()).start());
@@ -73,7 +73,7 @@ fn start(row: &Row) {
     });
 }
 
-/// Requests that take long, until that is looked at.
+/// Sends requests that take 1 ms each, until the faulty call is made.
 fn burn(runtime: &Runtime, fault: &Armed) {
     let slowly = |conn: &Connection, input: &mut Input<'_>| {
         let began = Instant::now();
@@ -169,7 +169,7 @@ pub(super) fn drain(row: &Row) {
     });
 }
 
-/// Makes the call fail while a drain waits for one request. Returns true if the call was made.
+/// Makes the call fail while a drain waits for two requests. Returns true if the call was made.
 fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     let gate = Gate::default();
     let runtime = builder(Side::Server, config()).start().expect("a runtime");

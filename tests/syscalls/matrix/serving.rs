@@ -204,12 +204,12 @@ fn serve_victims(row: &Row) {
     server.end();
 }
 
-/// The next answer to that peer finds no room.
+/// Lets the next answer to this peer find no room in its socket.
 fn is_full(number: u16) -> Armed {
     fault(Call::Send, libc::EAGAIN).peer(number).arm()
 }
 
-/// Of whom the system says nothing.
+/// A peer whose credentials the system does not give.
 fn nobody(row: &Row) {
     let server = Serving::start(Kind::Unix, config());
     let mut victim = server.peer();
@@ -283,7 +283,7 @@ fn reset(row: &Row) {
     server.end();
 }
 
-/// Work from outside, while all rest.
+/// Spawns a task from outside the runtime, which wakes a worker.
 fn wake(runtime: &Runtime) {
     let (tell, told) = mpsc::channel();
     let code = move || tell.send(()).expect("waited for");
@@ -297,7 +297,7 @@ pub(super) fn login(row: &Row) {
     let protocol = session::Server::shared(Arc::clone(&engine));
     let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
     let Address::Tcp(address) = *listener.local_addr() else { unreachable!("TCP") };
-    // The first one asks how random numbers are to be had.
+    // The first login looks for a source of random numbers.
     let mut bystander = Client::logged_in(address, "root", PASSWORD);
     bystander.new_session(1).good();
     row.each(|errno, outcome| {

@@ -1,4 +1,4 @@
-//! A process the old way.
+//! Processes that are made by `fork`, without std.
 
 #![allow(unsafe_code, reason = "fork and exec are the system's own calls")]
 

@@ -52,7 +52,7 @@ fn real_syscall() -> Syscall {
     unsafe { mem::transmute::<*const c_void, Syscall>(std::ptr::with_exposed_provenance(address)) }
 }
 
-/// Sets errno, and is what a failed call returns.
+/// Sets errno and returns -1, as a failed call does.
 fn fail(errno: c_int) -> c_int {
     // SAFETY: nothing is passed.
     let place = unsafe { libc::__errno_location() };
@@ -216,7 +216,7 @@ mod echoes {
         static LAST: Cell<epoll_event> = const { Cell::new(epoll_event { events: 0, u64: 0 }) };
     }
 
-    /// Adds the last event of the call before, as readable, writable and urgent, if there is room.
+    /// Adds the first event of the call before, as readable, writable and urgent, if there is room.
     ///
     /// # Safety
     ///

@@ -49,7 +49,7 @@ impl Reactor {
         for event in &events[..count] {
             let (fd, bits) = (event.u64 as RawFd, event.events as i32);
             listener_is_ready |= fd == self.listener.as_raw_fd();
-            // It may have been closed since. Another connection with its number loses nothing.
+            // The connection may have been closed since. Another one with its number loses nothing.
             let found = connections.get(fd as usize).cloned().flatten();
             batch.events.extend(found.map(|connection| (connection, bits)));
         }

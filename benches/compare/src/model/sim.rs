@@ -349,7 +349,7 @@ impl<'a> Simulation<'a> {
         }
         let place = self.system.threads[thread];
         if self.queues[place].sleepers.is_empty() {
-            // With no idle thread, what it takes over would only be queued.
+            // Without an idle thread, the jobs would only be queued again.
             let tick = self.system.queues[place].watchdog_tick.expect("it had one before");
             return self.at(self.now + tick, Event::Look(thread, job));
         }

@@ -31,7 +31,7 @@ moment, the next as many after the pause. *Burn*: the handler computes for 20 µ
 connections are opened before each window, right after those of the last were closed. Requests per second are \
 those of the load, and equal.";
 
-/// Each connection asks at random times, all together so often in a second.
+/// Each connection asks at random times, all together `rate` times a second.
 fn random(connections: usize, rate: u32) -> Frames {
     let mean = Duration::from_secs(connections as u64) / rate;
     Frames { pace: Pace::Random(mean), ..Frames::plain(connections) }

@@ -41,8 +41,8 @@ struct Table {
 struct Design {
     name: &'static str,
     lane: fn(usize) -> (Server, Workload),
-    /// Published requests per second of each row, for each of [`MACHINES`]. Shorter where it was not run
-    /// with more.
+    /// Published requests per second of each row, for each of [`MACHINES`]. Shorter than the rows
+    /// if the largest rows were not published.
     published: [&'static [u32]; 2],
 }
 
@@ -229,7 +229,7 @@ const POINT_SELECT: Table = Table {
 
 const TABLES: [Table; 3] = [ECHO, SELECT_ONE, POINT_SELECT];
 
-/// Tables, designs and those they are divided by, and the ticks of the ratio.
+/// Charts: the table, a design, the design that it is divided by, and the ticks of the ratio.
 const CHARTS: [(&Table, usize, usize, &[f64]); 8] = [
     (&ECHO, 1, 0, &[0.3, 0.5, 0.7, 1.0, 1.4]),
     (&ECHO, 2, 0, &[0.3, 0.5, 0.7, 1.0, 1.4]),

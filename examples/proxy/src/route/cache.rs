@@ -26,8 +26,8 @@ type Part = LruCache<Box<[u8]>, Arc<Known>>;
 #[derive(Debug)]
 pub struct Known {
     pub statement: Result<Statement, SessionError>,
-    /// Under which data nodes keep the text. That of the client is not used: it could name one text and
-    /// send another, which then would be what others get.
+    /// Digest under which data nodes keep the text. The client's digest is not used: a client could
+    /// name one text and send another, which other clients would then get.
     pub digest: [u8; 16],
     /// It came again: worth to be kept by data nodes.
     pub is_frequent: bool,
@@ -37,7 +37,8 @@ const PARTS: usize = 16;
 const TEXTS_PER_PART: NonZeroUsize = NonZeroUsize::new(256).expect("it is not 0");
 /// Longer texts are read each time.
 const LONGEST: usize = 16 * 1024;
-/// Statements with more ids are read each time. So many take as much memory as the longest text.
+/// Statements with more ids are read each time. This number of ids takes as much memory as the
+/// longest text.
 const MOST_IDS: usize = LONGEST / size_of::<Id>();
 
 impl Cache {

@@ -1,4 +1,4 @@
-//! [`Ids`]: which values the sharding column of the rows has that a statement is about.
+//! [`Ids`]: values of the sharding column in the rows that a statement is about.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub enum Id {
     Argument(usize),
 }
 
-/// The places of `?` in the text, in order.
+/// Numbers of the `?` in the text, from 0, by their places.
 pub(super) type Marks = HashMap<Location, usize>;
 
 /// Arguments of a statement or parameters of a plan.

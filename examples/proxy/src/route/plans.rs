@@ -15,7 +15,7 @@ impl Scalars for ExecPlan {
     }
 }
 
-/// The node, of so many, that has the rows of a plan; `None` if each node can answer it.
+/// The node, out of `nodes`, that has the rows of a plan; `None` if each node can answer it.
 pub fn of_plan(
     plan: &AnyPlan,
     message: &ExecPlan,

@@ -25,14 +25,14 @@ pub(super) struct Facts<'a> {
     pub(super) queries: usize,
 }
 
-/// Operators and words that may be one inside the other; what is nested deeper takes more stack than a
-/// worker has.
+/// Limit of operators and words in a statement. All of them may be nested, and deeper nesting takes
+/// more stack than a worker has.
 const MOST_WORDS: usize = 1000;
 
 /// Longest text of a statement, in bytes. The parser takes up to 500 times as much memory.
 const LONGEST_TEXT: usize = 1 << 20;
 
-/// Functions whose result belongs to a session of the data node, and that other clients use, too.
+/// Functions whose result belongs to a session of the data node, which other clients use, too.
 const OF_SESSION: [&str; 12] = [
     "connection_id",
     "last_insert_id",

@@ -271,8 +271,8 @@ fn is_default_value(name: &str, value: &Expr) -> bool {
     }
 }
 
-/// Refuses a mode that changes where strings and names end. `None` is one that is not given as text: a
-/// number, or hexadecimal digits, may mean such a mode.
+/// Refuses a mode that changes where strings and names end, or how operators are read. `None` is
+/// one that is not given as text: a number, or hexadecimal digits, may mean such a mode.
 pub fn check_mode(mode: Option<&str>) -> Result<(), SessionError> {
     let changes = mode.is_none_or(|mode| {
         let mode = mode.to_ascii_lowercase();
@@ -297,7 +297,7 @@ fn check_charset(name: Option<&str>) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// The text of a constant that is one.
+/// The text of a constant that is a string or a word.
 fn constant(value: &Expr) -> Option<&str> {
     match value {
         Expr::Identifier(word) => Some(&word.value),
@@ -334,8 +334,8 @@ fn switch(value: &Expr) -> Option<bool> {
     }
 }
 
-/// Facts about a session that the proxy tells itself, if the query asks for nothing else: as text it is
-/// no more than its columns.
+/// Facts about the session that the query asks for, if the proxy can answer all of it. Printed,
+/// such a query is `SELECT` and its columns alone.
 pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
     let SetExpr::Select(select) = &*query.body else { return None };
     let item = |item: &SelectItem| {

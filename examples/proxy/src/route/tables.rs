@@ -146,7 +146,10 @@ pub(super) fn insert(insert: &Insert, facts: &Facts<'_>) -> Result<Statement, Se
     let key = table.key(facts);
     if let Some(on) = &insert.on {
         let OnInsert::DuplicateKeyUpdate(assignments) = on else {
-            return Err(unroutable("the insert", "of a conflict that MySQL does not know"));
+            return Err(unroutable(
+                "the insert",
+                "it has a conflict clause that MySQL does not know",
+            ));
         };
         keeps_place(assignments, &key)?;
     }

@@ -9,7 +9,7 @@ use epoll_group::stats::Counter;
 
 use super::{World, rows, until};
 
-/// Connections that are cut, and sessions in the middle of transactions on each.
+/// Clients that are cut off, and sessions of each in the middle of transactions.
 const ROUNDS: usize = 50;
 const SESSIONS: usize = 200;
 
@@ -39,7 +39,7 @@ fn ten_thousand_exits_in_transactions_leave_nothing_behind() {
             });
             sessions.push(session);
         }
-        // In the odd rounds also while most are on their way.
+        // In the odd rounds the client closes while most requests are under way.
         if round % 2 == 0 {
             let readers = SESSIONS * 9 / 10;
             until("transactions are open", || answered.load(Ordering::Relaxed) >= readers);
@@ -47,7 +47,7 @@ fn ten_thousand_exits_in_transactions_leave_nothing_behind() {
         client.close();
         drop(sessions);
     }
-    until("the proxy has no sessions but ours", || world.fleet.proxy.stats().sessions == 0);
+    until("the proxy has no sessions", || world.fleet.proxy.stats().sessions == 0);
     world.settled();
     // Only the sessions that the pool keeps are left at the data nodes.
     let idle = || -> usize { world.fleet.nodes.status().iter().map(|status| status.idle).sum() };

@@ -243,7 +243,7 @@ fn a_node_is_not_suspected_when_its_sessions_are_lent() {
     let patience = Patience { limits: limits().max(2200), statement: LONG, silence: LONG };
     let fleet = Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start");
     let (give, given) = mpsc::channel();
-    // More than two connections of a client have by default.
+    // More sessions than two connections of a client have by default.
     for _ in 0..2100 {
         let give = give.clone();
         fleet.nodes.borrow_then(0, Instant::now() + LONG, move |lease| {
@@ -476,7 +476,7 @@ fn requests_that_are_cancelled_before_their_turn_do_not_run() {
     go_on();
     one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
     assert_eq!(rows(&mut other, "select k from sbtest1 where id = 1"), "0;");
-    // The transaction is not where the cancelled `set` is.
+    // The transaction has no session yet, so the cancelled `set` runs in another one.
     other.run("begin").expect("it begins");
     is_frozen.store(true, Ordering::Relaxed);
     cancelled(&mut other, "set @b = 7");
@@ -487,7 +487,8 @@ fn requests_that_are_cancelled_before_their_turn_do_not_run() {
     world.settled();
 }
 
-/// An answer comes when its client is gone, and is given back before what the client did is cancelled.
+/// The client is gone. The session of its statement goes back to the pool, and only then its
+/// requests are cancelled.
 #[test]
 fn a_cancel_that_comes_late_does_not_interrupt_who_has_the_session_next() {
     let world = World::with_one_session(1);

@@ -52,7 +52,7 @@ fn a_slow_reader_holds_little_and_nobody() {
         let row = answer.next_row().expect("it comes").expect("there are more");
         assert_eq!(super::Value::Signed(100 + 2 * at), row.get(0).expect("it is a number"));
     }
-    // Others go on meanwhile, in both directions.
+    // Another session goes on meanwhile, at the same node.
     for _ in 0..100 {
         assert_eq!(rows(&mut session, "select k from sbtest1 where id = 2"), "20;");
     }
@@ -89,7 +89,7 @@ fn a_statement_is_killed_where_it_runs() {
     session.canceller().cancel();
     let error = pending.wait().and_then(super::text).expect_err("it is killed");
     assert_eq!(error.server_error().map(|said| said.code), Some(1317), "{error}");
-    // Not only for the client.
+    // The statement ends at the data node, too.
     world.settled();
     assert_eq!(rows(&mut session, "select 1"), "1;");
 }
@@ -146,11 +146,12 @@ fn many_requests_in_flight_take_no_threads() {
         let connects: u64 = connects.iter().map(|status| status.totals.connects).sum();
         (connects, started.map(|counter| stats.get(counter)))
     };
-    // The pool says of each connect that it waits, and so others get a thread for that time. When all
-    // sessions are there nothing waits. On a slow machine the requests may be a backlog for a moment, for
-    // which threads are started, too. Waiting requests would have them started each time.
+    // The pool announces each connect as a wait, and a thread may be started for that time. When
+    // all sessions are there, nothing waits. On a slow machine the requests may be a backlog for a
+    // moment, for which threads are started, too. Waiting requests would have them started each
+    // time.
     for _ in 0..20 {
-        until("these have left", || world.fleet.proxy.stats().dynamic_threads == 0);
+        until("the dynamic threads have left", || world.fleet.proxy.stats().dynamic_threads == 0);
         let (connects, started) = counted();
         let mut held = None;
         all_at_once(&world, &mut sessions, |stats| {

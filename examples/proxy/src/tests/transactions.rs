@@ -85,7 +85,7 @@ fn the_next_transaction_has_all_its_settings() {
         ("set transaction read only", "set transaction isolation level repeatable read");
     session.run(read_only).expect("it is set");
     session.run(level).expect("it is set");
-    // It reads no table.
+    // This select reads no table, so it leaves the settings to the next transaction.
     assert_eq!(rows(&mut session, "select 1"), "1;");
     session.run("begin").expect("it begins");
     assert_eq!(refused(&mut session, change).0, 1792);
@@ -161,7 +161,7 @@ fn savepoints_are_set_where_the_transaction_is() {
     session.run("savepoint a").expect("it is over at once");
     assert_eq!(refused(&mut session, "rollback to a").0, 1305);
     session.run("begin").expect("it begins");
-    // Before it is known where.
+    // The transaction is at no node yet.
     session.run("savepoint a").expect("it is set");
     assert_eq!(refused(&mut session, "rollback to b").0, 1305);
     session.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");

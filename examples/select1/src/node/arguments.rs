@@ -103,7 +103,7 @@ fn number_value(text: &[u8]) -> Value {
 /// Number of digits that a double always keeps.
 const EXACT_DIGITS: usize = 15;
 
-/// Returns a copy that the request can leave behind.
+/// Returns a copy that outlives the request.
 pub fn owned(value: ScalarValue<'_>) -> Scalar {
     match value {
         ScalarValue::Signed(number) => Scalar::signed(number),
@@ -118,7 +118,7 @@ pub fn owned(value: ScalarValue<'_>) -> Scalar {
     }
 }
 
-/// The type of the column that is this argument.
+/// The type of a result column that shows this argument.
 pub fn kind(value: ScalarValue<'_>) -> Type {
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     match value {
@@ -147,7 +147,7 @@ fn decimal(text: &[u8]) -> Option<Decimal> {
     number(text)?.trim_start_matches('+').parse().ok()
 }
 
-/// Writes the argument into the column that it is.
+/// Writes the argument as a cell of the result column that shows it.
 pub fn write(row: &mut Row<'_>, value: ScalarValue<'_>) {
     match value {
         ScalarValue::Signed(number) => row.int(number),

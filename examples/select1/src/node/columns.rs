@@ -35,8 +35,8 @@ pub struct Description {
     pub schema: String,
     /// None for an expression, until there is a value.
     pub kind: Option<Type>,
-    /// Gives values their stored form. In the result of a statement only present if that returns the values
-    /// of a change, by the hint `returning`: triggers store them later.
+    /// Gives values their stored form. In a result present only for a change that returns values
+    /// (hint `returning`), because triggers store them later.
     pub domain: Option<Arc<Domain>>,
     pub facts: Facts,
 }
@@ -51,7 +51,8 @@ pub struct Facts {
     pub auto_increment: bool,
 }
 
-/// The type of a column in MySQL. Lengths are in characters, or in bytes where those are meant.
+/// The type of a column in MySQL. Lengths of `Char` and `VarChar` are in characters, those of
+/// `Binary` and `VarBinary` in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     Signed(OriginalType),
@@ -64,7 +65,7 @@ pub enum Type {
         scale: u8,
     },
     Date,
-    /// With so many fractional digits, as are the next ones.
+    /// With this many fractional digits, as are the next two.
     DateTime(u8),
     Timestamp(u8),
     Time(u8),

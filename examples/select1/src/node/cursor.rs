@@ -113,8 +113,8 @@ impl Cursor {
         if self.kept.is_some() { Ok(true) } else { self.step() }
     }
 
-    /// Fetches one more row ahead, and returns it. Behind the first [`advance`](Self::advance) only if none
-    /// is ahead, and the current row is then gone.
+    /// Fetches one more row ahead, and returns it. After the first [`advance`](Self::advance)
+    /// allowed only if no row is ahead; the current row is then gone.
     pub fn look_ahead(&mut self) -> rusqlite::Result<Option<&[Cell]>> {
         if !self.step()? {
             return Ok(None);

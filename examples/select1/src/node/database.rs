@@ -24,7 +24,8 @@ pub struct Database {
     pub file: (u64, u64),
     pub pool: Arc<Pool>,
     pub writing: Arc<WriteLock>,
-    /// Statements depend on the name, because it may stand in front of those of tables.
+    /// Cache of parsed statements. They depend on `schema`, which may stand in front of a table's
+    /// name.
     pub statements: Cache,
 }
 
@@ -40,7 +41,8 @@ pub struct Schema {
 pub struct AccountOptions {
     pub user: String,
     pub password: String,
-    /// Names of its databases, the first of which its sessions begin in. If empty, all are.
+    /// Names of its databases; its sessions begin in the first one. If empty, it may use all
+    /// databases.
     pub schemas: Vec<String>,
 }
 

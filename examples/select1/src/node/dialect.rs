@@ -74,7 +74,7 @@ pub struct Query {
     /// In its dialect.
     pub sql: String,
     pub effect: Effect,
-    /// `?` in it.
+    /// Number of `?` in it.
     pub marks: usize,
     /// Variables. The parameter of each is [`PLACE`] and its number here.
     pub variables: Vec<Variable>,
@@ -279,7 +279,7 @@ impl Reader<'_, '_> {
         syntax(start.and_then(|start| self.text.get(start..)).unwrap_or_default())
     }
 
-    /// Reads the name of a table, behind that of the session's schema or not.
+    /// Reads the name of a table, with or without the session's schema in front.
     fn table_name(&self, cursor: &mut Cursor<'_, '_>) -> Result<String, SessionError> {
         let name =
             |cursor: &mut Cursor<'_, '_>| cursor.name().ok_or_else(|| self.error_at(cursor.at));

@@ -115,7 +115,7 @@ impl Engine {
         self.statement(session, &prepared, &arguments, reply)
     }
 
-    /// The database of this name, if the session may use it; an empty name is that of its own.
+    /// The database of this name, if the session may use it; an empty name means the session's own.
     pub fn database(
         &self,
         session: &EngineSession,
@@ -231,7 +231,7 @@ impl Service for Engine {
 const COUNTER_BITS: u32 = 22;
 
 impl EngineSession {
-    /// A note about something that was there, or was not.
+    /// Sends a note, such as that a table is missing or exists already.
     pub fn note(&mut self, reply: &mut Reply<'_>, code: u32, text: String) {
         self.warn(reply, Warning { level: Level::Note, code, text });
     }

@@ -10,7 +10,7 @@ use crate::node::functions::{INTERRUPTED, WRONG_SLEEP};
 /// Longest part of a statement that an error repeats, in characters.
 const NEAR: usize = 80;
 
-/// The statement makes no sense from there on.
+/// Error of a statement that makes no sense from `rest` on.
 pub fn syntax(rest: &str) -> SessionError {
     let near: String = rest.trim_start().chars().take(NEAR).collect();
     let text = format!(
@@ -23,7 +23,7 @@ pub fn syntax(rest: &str) -> SessionError {
 /// Number of [`unsupported`].
 pub const UNSUPPORTED: u32 = 1235;
 
-/// It makes sense, and is not done here.
+/// Error of a statement that makes sense, but that this server does not run.
 pub fn unsupported(what: &str) -> SessionError {
     let text = format!("This version of MySQL doesn't yet support '{what}'");
     SessionError::new(UNSUPPORTED, b"42000", text)
@@ -208,7 +208,7 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
 fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let behind = |start: &str| message.strip_prefix(start);
     let between = |start: &str, end: &str| behind(start)?.strip_suffix(end);
-    // The first three repeat values, which may have any words.
+    // The first three texts repeat values, which may have any words. So they are looked for first.
     let error = if message.starts_with(TRUNCATED) {
         SessionError::new(1265, b"01000", message)
     } else if message.starts_with(TOO_LONG) {

@@ -17,7 +17,7 @@ use crate::node::interrupt::Interrupt;
 use crate::node::pool::LONGEST_VALUE;
 use crate::node::variables::VERSION;
 
-/// Properties of a session that functions return.
+/// State of a session that functions and row sources use.
 #[derive(Debug)]
 pub struct Facts {
     pub number: u32,
@@ -172,7 +172,8 @@ fn of_texts(db: &Connection, caller: &Caller) -> Result<()> {
     let characters =
         |context: &Context<'_>| Ok(text_of(context, 0).map(|text| text.chars().count() as i64));
     let caller = caller.clone();
-    // SQLite's own has no escapes, and so another result where there is one.
+    // SQLite's own `like` has no escape by default, so a pattern with a backslash gives another
+    // result.
     let like = move |context: &Context<'_>| {
         let [Some(pattern), Some(text)] = [text_of(context, 0), text_of(context, 1)] else {
             return Ok(None);
@@ -262,7 +263,8 @@ fn has_arguments(context: &Context<'_>, name: &str) -> Result<()> {
     Err(Error::UserFunctionError(text.into()))
 }
 
-/// All arguments from `first` as one text; NULL if one of them is, or without it behind a separator.
+/// All arguments from `first` as one text. A NULL among them makes the result of `concat` NULL;
+/// `concat_ws` leaves it out.
 fn concat(context: &Context<'_>, first: usize, separator: &str) -> Result<Option<String>> {
     let mut all = String::new();
     let mut begun = false;

@@ -7,9 +7,9 @@ use epoll_group::session::SessionError;
 use crate::node::dialect;
 use crate::node::errors::{not_utf8, syntax, unsupported};
 
-/// The statement with its hint, as far as that means something here.
+/// Returns the statement with its hint, if the hint means something here.
 ///
-/// Comments change nothing, and so the statement stays the text that it was, under which it is known.
+/// A comment leaves the text of the statement as it was, so that the cache finds it.
 /// `returning fields(a, b)` makes a change give back these columns.
 pub fn apply<'a>(hint: &[u8], text: &'a str) -> Result<Cow<'a, str>, SessionError> {
     if hint.is_empty() {

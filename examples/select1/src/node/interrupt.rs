@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use epoll_group::sync::{Condvar, Mutex};
 
-/// Shared by a session, by who may cancel it, and by the lock it waits for.
+/// Cancels and wakes one session. Shared by the session, its cancel handle and the lock that it
+/// waits for.
 #[derive(Default)]
 pub struct Interrupt {
     state: Mutex<State>,
@@ -17,18 +18,19 @@ pub struct Interrupt {
 #[derive(Default)]
 struct State {
     cancelled: bool,
-    /// The lock that it waited for is its own.
+    /// True if the session has got the lock that it waited for.
     granted: bool,
-    /// Told to what runs for it in SQLite, which looks at it every now and then.
+    /// Flag that stops what SQLite runs for the session. SQLite looks at the flag from time to
+    /// time.
     stop: Option<Arc<AtomicBool>>,
-    /// Ends what runs for it on no thread.
+    /// Ends a statement that waits without a thread, such as `sleep`.
     ending: Option<Box<dyn FnOnce() + Send>>,
     /// Called before the next grant.
     #[cfg(test)]
     before_grant: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Nothing waits for longer, whatever a client says: what is added to the time now must fit.
+/// Longest wait, whatever a client asks for: the sum with the time now must not overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// End of a wait.
@@ -59,7 +61,8 @@ impl Interrupt {
         }
     }
 
-    /// Calls `ending` if it is cancelled from now on, or was before; until the next statement begins.
+    /// Calls `ending` when the statement is cancelled, or at once if it was cancelled before. The
+    /// next statement drops `ending`.
     pub fn end_by(&self, ending: impl FnOnce() + Send + 'static) {
         let mut state = self.state();
         if state.cancelled {
@@ -69,18 +72,18 @@ impl Interrupt {
         state.ending = Some(Box::new(ending));
     }
 
-    /// A statement begins.
+    /// Called when a statement begins. Drops the `ending` of the last statement.
     pub fn begin(&self) {
         let ending = self.state().ending.take();
         drop(ending);
     }
 
-    /// The statement has ended.
+    /// Called when a cancelled statement has ended. Forgets the cancel.
     pub fn clear(&self) {
         self.state().cancelled = false;
     }
 
-    /// From now on `stop` says when to stop, until it is another one.
+    /// Lets a cancel set `stop` from now on, in place of an earlier flag.
     pub fn stop_by(&self, stop: &Arc<AtomicBool>) {
         let mut state = self.state();
         stop.store(state.cancelled, Ordering::Relaxed);
@@ -92,12 +95,12 @@ impl Interrupt {
         self.state().stop.take_if(|own| Arc::ptr_eq(own, stop));
     }
 
-    /// Before it waits for a lock.
+    /// Called before the session waits for a lock. Forgets an earlier grant.
     pub fn expect_grant(&self) {
         self.state().granted = false;
     }
 
-    /// The lock is its own now.
+    /// Gives the session the lock that it waits for.
     pub fn grant(&self) {
         #[cfg(test)]
         {

@@ -242,7 +242,7 @@ impl Database {
     }
 }
 
-/// A list of names and texts.
+/// Writes a result of names and texts.
 pub fn pairs(
     reply: &mut Reply<'_>,
     labels: [&str; 2],

@@ -5,12 +5,12 @@
 //! connections, `branches.rs` keeps what is prepared. `dialect.rs` reads MySQL's SQL, `columns.rs`
 //! describes results as MySQL does, and `columns/domain.rs` has the values of BIT, ENUM and SET.
 //!
-//! BIT, ENUM and SET take and return values as MySQL's strict mode does. Members are compared and sorted as
-//! text, so `e = 1` finds none. CHECK and upserts see values as written. INSERT IGNORE refuses wrong ones.
-//! A column of integers refuses a fraction, which MySQL would round. A column that
-//! `create table … as select` makes has no such check.
+//! BIT, ENUM and SET take and return values as MySQL's strict mode does. Members are compared and
+//! sorted as text, so `e = 1` does not find the first member of an ENUM. CHECK and upserts see
+//! values as written. INSERT IGNORE refuses wrong ones. A column of integers refuses a fraction,
+//! which MySQL would round. A column that `create table … as select` makes has no such check.
 //!
-//! [`Node`] is a server with it in this process.
+//! [`Node`] is a server in this process that runs this service.
 
 mod arguments;
 mod branches;
@@ -108,7 +108,7 @@ impl Node {
         &self.runtime
     }
 
-    /// Ends it when what it does is done, or this time is over.
+    /// Ends the server when its requests have ended, or after this time.
     pub fn drain(self, deadline: Duration) -> DrainReport {
         self.runtime.drain(deadline)
     }

@@ -21,7 +21,7 @@ pub struct Operator {
 /// Prefix of the names of tunables.
 pub const PREFIX: &str = "polarx_rpc_";
 
-/// Tunables whose name in the original is longer than ours by this.
+/// Prefix that the original puts in front of our names of the tunables in [`LONGER`].
 const GROUP_PREFIX: &str = "epoll_group_";
 const LONGER: &[&str] = &[
     "dynamic_threads",
@@ -62,7 +62,7 @@ impl Operator {
     pub fn set(&self, name: &str, value: Option<&str>) -> Result<(), SessionError> {
         let default = field(name).ok_or_else(|| unknown_variable(name))?.default_value();
         let value = value.unwrap_or(&default);
-        // Another change may come between, and this is asked again then.
+        // `reconfigure` calls the closure again if another change has come between.
         let mut refused = None;
         let changed = self.handle.reconfigure(|config| {
             config.clone().set(name, value).unwrap_or_else(|error| {
@@ -186,7 +186,7 @@ fn in_units(value: &str, unit: f64) -> Option<String> {
         _ => return None,
     };
     let number: f64 = number.parse().ok()?;
-    // Away from what a division leaves behind the point.
+    // Rounds away the error of the division.
     let number = (number * seconds / unit * 1e6).round() / 1e6;
     Some(number.to_string())
 }

@@ -110,7 +110,7 @@ fn sqlite(error: rusqlite::Error) -> SessionError {
             }
             refuse(text.unwrap_or_else(|| code.to_string()))
         }
-        // Its other texts quote the statement.
+        // The whole text of this error would quote the statement.
         rusqlite::Error::SqlInputError { msg, .. } => refuse(msg),
         other => refuse(other),
     }

@@ -63,9 +63,9 @@ pub struct Lent {
 #[derive(Debug, Default)]
 pub struct Home(Mutex<Option<Lent>>);
 
-/// Idle connections that are kept. To close more would free no descriptor of the database's file: SQLite
-/// keeps it for the next connection while another one is open, because to close it would release their
-/// locks.
+/// Idle connections that are kept. To close more would free no descriptor: SQLite keeps a file's
+/// descriptors while other connections to the file are open, because a close would release the
+/// locks of those.
 pub const MOST_IDLE: usize = 64;
 /// Connections that may be open: one for each transaction, and one for each statement until its last
 /// row is sent.
@@ -184,7 +184,8 @@ impl Db {
         self.tables.get_mut().clear();
         self.connection.flush_prepared_statement_cache();
         let look = self.connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()));
-        // If this fails, the statement fails with the same error.
+        // The query makes SQLite read the changed schema. If it fails, the next statement fails
+        // with the same error.
         drop(look);
     }
 }

@@ -10,7 +10,7 @@ use crate::node::dialect::Statement;
 #[derive(Debug)]
 pub struct Prepared {
     pub statement: Statement,
-    /// It was run before. Relaxed: it decides about cost alone.
+    /// Set when the statement is run. Relaxed: the flag decides about cost alone.
     is_known: AtomicBool,
     described: Mutex<Option<(u64, Arc<[Description]>)>>,
 }

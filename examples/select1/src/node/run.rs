@@ -27,7 +27,8 @@ pub struct Run<'a> {
     /// Values of the query's variables, in their order.
     pub variables: Vec<Value>,
     pub schema: &'a Arc<str>,
-    /// It is worth being kept compiled. A text that comes once costs less if it is not.
+    /// True if the connection keeps the compiled statement. A text that comes once costs less
+    /// without that.
     pub is_known: bool,
     /// The statement whose columns may be known from another time.
     pub prepared: Option<&'a Prepared>,
@@ -79,7 +80,7 @@ impl Run<'_> {
         self.bind(&mut statement)?;
         statement.raw_execute().map_err(sqlite)?;
         drop(statement);
-        // One statement, whatever is in it.
+        // `execute` refuses a text with more than one statement.
         for more in &self.query.then {
             db.execute(more, []).map_err(sqlite)?;
         }
@@ -102,7 +103,8 @@ impl Run<'_> {
         if !known.is_empty() {
             let mut rows = self.select(cursor, &known, reply)?;
             if self.query.effect == Effect::Write && !rows.cursor.is_over() {
-                // Others wait for the end of a change, so no source leaves the rest to its reader's pace.
+                // Other writers wait for the end of a change, so the handler writes the rest and
+                // leaves none to a source.
                 let sqlite = |error| of_sqlite(&error, self.schema);
                 while rows.cursor.has_more().map_err(sqlite)? {
                     write_row(&mut rows, reply)?;
@@ -136,7 +138,7 @@ impl Run<'_> {
         let generation = db.generation();
         let known = self.prepared.and_then(|prepared| prepared.described(generation));
         let columns = match known {
-            // It is another one if tables have changed in between.
+            // The number of columns differs if tables have changed in between.
             Some(known) if known.len() == statement.column_count() => known,
             _ => {
                 let new: Arc<[_]> = self.describe(db, &statement).map_err(sqlite)?.into();

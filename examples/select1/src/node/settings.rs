@@ -42,7 +42,7 @@ impl Engine {
             // All or nothing. Global variables stay changed: another session may have read them.
             (session.locals, session.variables) = before;
             if !was_open {
-                // An expression behind `autocommit = 0` has begun it, to read.
+                // An expression behind `autocommit = 0` has begun a transaction, to read.
                 session.transaction = None;
                 (session.next_isolation, session.next_read_only) = next;
             }

@@ -28,7 +28,7 @@ pub struct EngineSession {
     pub next_read_only: Option<bool>,
     /// Warnings of the last statement.
     pub warnings: Vec<Warning>,
-    /// Counts the session, unless it is that of one statement.
+    /// Counts the session; `None` for a session of one statement.
     counted: Option<Arc<()>>,
 }
 
@@ -46,8 +46,8 @@ pub struct Transaction {
     pub read_only: bool,
     /// All its reads see the state of the first one.
     pub repeatable: bool,
-    /// Its connection, in a transaction of SQLite: from the first change on, or the first read of one
-    /// that reads repeatably. Dropped, it is rolled back.
+    /// Its connection, in a transaction of SQLite. Present from the first change on, or from the
+    /// first read if `repeatable`. A drop rolls the transaction back.
     pub db: Arc<Home>,
     /// The right to write, from the first change on. Declared after `db`: dropped after it.
     pub turn: Option<WriteTurn>,
@@ -157,7 +157,7 @@ impl EngineSession {
         self.transaction = Some(Transaction { lost: true, xa, ..Transaction::default() });
     }
 
-    /// Tells the client, and keeps it for `show warnings`.
+    /// Sends the warning to the client, and keeps it for `show warnings`.
     pub fn warn(&mut self, reply: &mut Reply<'_>, warning: Warning) {
         reply.warning(warning.level, warning.code, warning.text.as_str());
         self.keep(warning);

@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// An execution plan.
+    /// Runs an execution plan.
     pub fn plan(
         &self,
         session: &mut EngineSession,
@@ -236,7 +236,7 @@ fn write_sequence(
     Ok(())
 }
 
-/// `insert ignore` that has inserted none of its values.
+/// Warns if `insert ignore` has inserted none of its values.
 fn warn_of_ignored(
     session: &mut EngineSession,
     query: &Query,

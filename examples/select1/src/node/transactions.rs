@@ -45,8 +45,8 @@ impl Engine {
         }
     }
 
-    /// A connection for a select. In autocommit it is a transaction of its own, so it uses up the settings
-    /// of the next one.
+    /// A connection for a select. In autocommit the select is a transaction of its own, so it uses
+    /// up the settings of the next transaction.
     pub fn selecting(&self, session: &mut EngineSession) -> Result<Lent, SessionError> {
         let lent = self.reader(session)?;
         if session.transaction.is_none() {
@@ -71,7 +71,7 @@ impl Engine {
         database.lend_to(session)
     }
 
-    /// Runs what changes something, when it is its turn.
+    /// Runs a change when the session has the right to write.
     pub fn writing<T>(
         &self,
         session: &mut EngineSession,
@@ -139,7 +139,8 @@ impl Engine {
         done.and_then(|done| ended.map(|()| done))
     }
 
-    /// The transaction's connection, which is opened by `begin` if it is not. It goes back by itself.
+    /// The transaction's connection. If there is none yet, a connection is lent and executes
+    /// `begin`. It goes back by itself.
     fn own(&self, session: &EngineSession, begin: &str) -> Result<Lent, SessionError> {
         let database = Arc::clone(&session.database);
         let sqlite = |error| database.error(&error);
@@ -236,7 +237,7 @@ impl Engine {
             return Err(SessionError::new(1059, b"42000", text));
         }
         self.begin_if_needed(session)?;
-        // Outside of a transaction it ends with the statement that sets it.
+        // Outside of a transaction a savepoint ends with the statement that sets it.
         let Some(transaction) = &session.transaction else { return Ok(()) };
         if transaction.savepoints.last().is_some_and(|last| is_named(last, name)) {
             self.release_savepoint(session, name)?;

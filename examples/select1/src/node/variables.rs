@@ -1,4 +1,4 @@
-//! System variables: what clients of MySQL look at and set.
+//! System variables, which clients of MySQL look at and set, and user variables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -124,7 +124,7 @@ impl Locals {
         Ok(())
     }
 
-    /// A switch, as it is for this session.
+    /// True if this switch is on for the session.
     pub fn is_on(&self, name: &str) -> bool {
         self.get(name) == Some("ON")
     }

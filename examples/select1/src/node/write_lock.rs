@@ -1,8 +1,8 @@
-//! [`WriteLock`]: who may write, one after the other.
+//! [`WriteLock`]: the right to write, for one session at a time.
 //!
-//! SQLite lets one connection write at a time, and others poll until it has finished. Here they stand
-//! in a line, in the order in which they came, and each waits on its own session's condition variable:
-//! as an announced stall, until it is its turn, it is cancelled, or it has waited too long.
+//! SQLite lets one connection write at a time, and others poll until it has finished. Here sessions
+//! stand in a line, in the order in which they came. Each waits on its own condition variable, as
+//! an announced stall. The wait ends with its turn, a cancel or its time limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

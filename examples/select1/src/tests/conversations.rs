@@ -1,10 +1,10 @@
 //! The recorded conversations of the existing client, played to this server.
 //!
-//! The frames of the client are those of the recording; so is the order in which they go, which waits
-//! for what the server had done in the recording. Each goes once as it was written and once in small
-//! writes that are cut at random. What the server says must be legal by the table of what the client
-//! accepts, or the player panics, and must have the recorded values. Where it has others, they are
-//! named here with the reason: the server that was recorded was a toy.
+//! The client sends the recorded frames in the recorded order. A frame waits until the server has
+//! done what it had done before that frame in the recording. Each conversation is played once as it
+//! was written, and once in small writes that are cut at random. Answers must be legal by the table
+//! of what the client accepts, or the player panics. They must have the recorded values. Other
+//! values are named here with the reason: the server that was recorded was a toy.
 
 use super::{Server, change, rows};
 use lab::xrpc::datum::Datum;

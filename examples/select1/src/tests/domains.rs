@@ -6,7 +6,7 @@ use epoll_group::codec::proto::value::Scalar;
 
 use super::*;
 
-/// A table with a column of each type. The members have parts of words that SQLite knows as types.
+/// A table with a column of each type. The members contain words that SQLite knows as types.
 const TABLE: &str = r"create table t (id int primary key, b bit(4) default b'101', e enum('1','Point','it''s','c\\d') default 'POINT' comment 'x', s set('text','b','') not null default 'b,TEXT', key k (e))";
 
 fn enumerated(name: &str) -> Datum {

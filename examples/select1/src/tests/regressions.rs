@@ -13,7 +13,7 @@ use lab::xrpc::request;
 fn a_zero_does_not_end_a_statement() {
     let server = Server::start();
     let mut client = server.client();
-    // SQLite would stop to read there, and change all rows.
+    // SQLite would stop reading at the zero, and change all rows.
     let error = failure(&mut client, "update sbtest1 set k = -1\0 where id = 3");
     assert_eq!(error.code, 1064);
     assert_eq!(rows(&mut client, "select count(*) from sbtest1 where k = -1"), "0;");

@@ -13,7 +13,7 @@ use crate::service::code;
 pub enum KvError {
     /// The server answered with an error, or no answer came.
     Client(client::Error),
-    /// The server answered with what is no answer to this.
+    /// The server's answer does not fit the request.
     Malformed(&'static str),
 }
 

@@ -12,7 +12,7 @@ use crate::designs::Window;
 
 const TABLE: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("bare");
 
-/// A file of the database with one table, as the engine has it.
+/// A file of the database with one table, like the table of revisions of the engine.
 pub(super) struct Bare {
     database: Database,
     value: Vec<u8>,
@@ -28,7 +28,7 @@ impl Bare {
         Ok(Self { database, value: vec![7; value_bytes], commits: 0, _folder: folder })
     }
 
-    /// Commits one value after the other, for so long.
+    /// Commits one value after the other for at least `time`.
     pub(super) fn window(&mut self, time: Duration) -> Result<Window, Box<dyn Error>> {
         let (cpu, begin, before) = (cpu::of_process(), Instant::now(), self.commits);
         while begin.elapsed() < time {

@@ -138,7 +138,7 @@ impl Subject {
     }
 
     /// Forgets the oldest revisions, so that about as many are left as in the beginning. Of each
-    /// key, the revision that was readable then stays, and all later ones.
+    /// key, the newest revision up to `at` stays, and all later ones.
     pub(super) fn forget(&self) -> Result<(), Box<dyn Error>> {
         let store = self.server.store();
         let (newest, preloaded) = (store.revision(), self.preloaded());

@@ -11,10 +11,10 @@
 //!
 //! # After a failure
 //!
-//! * A write or sync fails: a [layer](Retry) below the database keeps what was to be written, and the
-//!   commit is an error. Snapshots go on from the last good commit. The next commit begins with writing
-//!   that again; while it fails, every commit does. Then the failed batch is in the file: the
-//!   transaction that brings the next batch takes it out again.
+//! * A write or sync fails: a [layer](Retry) below the database keeps what was to be written, and
+//!   the commit is an error. Snapshots go on from the last good commit. The next commit begins with
+//!   writing the kept data again. As long as that fails, every commit fails. When it succeeds, the
+//!   failed batch is in the file, and the transaction of the next batch takes it out.
 //! * A read fails: the database refuses everything. The next commit or snapshot opens it again, when no
 //!   snapshot is left, and takes out what a failed commit may have left, before anything else. If that
 //!   fails, the layer is kept, and the next try begins with writing again what it keeps. A try reads the
@@ -79,13 +79,13 @@ pub struct Disk {
 struct Writer {
     /// Head of the last good commit.
     head: Head,
-    /// Records of a failed commit that are to be taken out; `None` if no commit has failed since.
+    /// Undo of the commits that failed since the last good one; `None` if none failed.
     undo: Option<Undo>,
     /// File of the database that was closed last, while none is open. It keeps what is not on the disk.
     unsettled: Option<Retry>,
 }
 
-/// Records that were at the revisions of a commit before it, in the order of its writes.
+/// Records that a commit found at its revisions (`None`: no record), in the order of its writes.
 type Undo = Vec<(Revision, Option<Box<[u8]>>)>;
 
 /// State after a failed try to open the database again.
@@ -115,8 +115,8 @@ impl Disk {
         Self::with(options, move || file::open(&path))
     }
 
-    /// Opens what stands in for a file. The code is called again when the file has to be opened again,
-    /// after the one before was closed.
+    /// Opens the file that `open` returns, which may be a replacement. `open` is called again when
+    /// the database has to be opened again, after the file before was closed.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Disk {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// After an error of the database itself: it is to be opened again.
+    /// Notes an error of the database itself, which must be opened again. Returns the error.
     fn broke(&self, action: &'static str, error: impl Into<redb::Error>) -> EngineError {
         self.broken.store(true, Ordering::Release);
         EngineError::new(action, error.into())
@@ -247,8 +247,9 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
         if writer.undo.is_some() || writer.unsettled.is_some() {
-            // The next process that opens the file must not find a commit that failed, nor data that
-            // is not on the disk. If this commit fails as well, it may find it, as after a crash.
+            // The next process that opens the file must not find a commit that failed, nor data
+            // that is not on the disk. If this commit fails as well, that process may find them, as
+            // after a crash.
             let batch = Batch { head: writer.head, ..Batch::default() };
             // Whatever failed a moment ago, this is the last try.
             if let Err(closed) = self.open.get_mut().unwrap_or_else(PoisonError::into_inner) {
@@ -304,7 +305,8 @@ impl Open {
     /// One transaction: takes out what a failed one has left, and writes the batch. Whether it is on the
     /// disk, `check` tells.
     ///
-    /// On success, `undo` holds how this batch is taken out; else how that and the one before is.
+    /// On success, `undo` holds how this batch is taken out. If the commit of the database fails,
+    /// this is added to what `undo` held before.
     fn write(&self, batch: &Batch, undo: &mut Option<Undo>) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         // One sync: the checksums of the pages tell whether the commit was whole. A second one, between
@@ -344,7 +346,7 @@ impl Open {
     }
 }
 
-/// The database is not opened again as long as it lives.
+/// Snapshot of the records. As long as it lives, the database is not opened again.
 struct Held<'a> {
     disk: &'a Disk,
     view: Arc<View>,

@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Memory {
-    /// Without records.
+    /// Returns an engine without records.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -48,7 +48,7 @@ impl Engine for Memory {
     }
 }
 
-/// Commits wait as long as it lives.
+/// Snapshot of the records. Commits wait as long as it lives.
 struct Held<'a>(RwLockReadGuard<'a, State>);
 
 impl Snapshot for Held<'_> {

@@ -8,7 +8,7 @@ use crate::record::{Key, Revision};
 /// Revisions that are not in the index any more and can be removed from the store.
 #[derive(Debug)]
 pub struct Compacted {
-    /// Revisions of a key, the oldest first.
+    /// Revisions in the order of keys, those of one key the oldest first.
     pub removed: Vec<Removed>,
     /// The key to go on from; none at the end.
     pub next: Option<Key>,

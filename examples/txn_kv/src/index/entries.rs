@@ -61,8 +61,8 @@ impl Entries {
         self.0.range(..self.up_to(main)).rfind(|entry| entry.available).copied()
     }
 
-    /// The newest up to the transaction `from`, and what stands before it, down to the first of a
-    /// transaction up to `to`.
+    /// The newest revision up to transaction `from`, and the older ones, down to the newest up to
+    /// transaction `to`.
     pub(super) fn down_from(&self, from: u64, to: u64) -> Option<Candidate> {
         let mut before = self.0.range(..self.up_to(from)).rev();
         let mut last = before.next()?;
@@ -77,12 +77,11 @@ impl Entries {
         Some(candidate)
     }
 
-    /// Finds a revision by looking at one after the other, as the published form did.
+    /// Finds a revision by looking at one after the other.
     pub(super) fn find_from_oldest(&self, revision: Revision) -> Option<usize> {
         self.0.iter().position(|entry| entry.revision == revision)
     }
 
-    /// Finds a revision.
     pub(super) fn find_by_halving(&self, revision: Revision) -> Option<usize> {
         self.0.binary_search_by_key(&revision, |entry| entry.revision).ok()
     }

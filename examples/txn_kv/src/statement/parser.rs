@@ -116,7 +116,7 @@ impl<'a> Parser<'a> {
         self.write()?.ok_or_else(|| self.unexpected(OPERATIONS))
     }
 
-    /// A put or a delete, if it is one.
+    /// Reads a put or a delete, if one comes next.
     fn write(&mut self) -> Parsed<Option<Op>> {
         if self.accept("put")? {
             let key = self.key()?;

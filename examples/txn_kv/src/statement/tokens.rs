@@ -97,7 +97,7 @@ fn quoted(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Token<'_> {
-    /// For people.
+    /// Describes the token in an error text.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Word(word) => shortened(word),

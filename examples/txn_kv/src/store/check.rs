@@ -6,13 +6,13 @@ use super::Store;
 use crate::error::StoreError;
 
 impl Store {
-    /// Compares index and engine: each revision of the index has its record, and each record is in the
-    /// index, but for those that wait to be published or removed. Says how many revisions there are.
-    /// Others may go on meanwhile; takes memory for all revisions.
+    /// Compares index and engine: each revision of the index has its record, and each record is in
+    /// the index, but for those that wait to be published or removed. Says how many revisions there
+    /// are. Other threads may use the store meanwhile. Takes memory for all revisions.
     ///
     /// # Errors
     ///
-    /// They do not agree, or the engine cannot be read.
+    /// Index and engine do not agree, or the engine cannot be read.
     pub fn check(&self) -> Result<u64, StoreError> {
         let shared = &*self.0;
         let (head, revisions, snapshot) = shared.index.revisions(|| shared.engine.snapshot());

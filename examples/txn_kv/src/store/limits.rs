@@ -44,7 +44,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks a transaction.
     pub(super) fn check(&self, txn: &Txn) -> Result<(), StoreError> {
         let size = txn.compares.len() + txn.then.len() + txn.otherwise.len();
         within("operations of a transaction", size, self.operations)?;

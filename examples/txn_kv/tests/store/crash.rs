@@ -1,7 +1,8 @@
 //! The power is cut at random points while several threads write, again and again on the same file.
 //! Every acknowledged transaction is there, none is there by half, and index and engine agree.
 //!
-//! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats the choice of places, though not the threads'.
+//! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats the random choices, but not the order of
+//! the threads.
 
 use std::thread;
 

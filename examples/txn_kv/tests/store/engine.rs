@@ -32,7 +32,7 @@ fn disk(file: &Forgetful, faults: &Faults) -> Disk {
     Disk::with(options, open).expect("it opens")
 }
 
-/// Reads go to the file, and a failed database is opened again at once.
+/// Options with which reads go to the file, and a failed database is opened again at once.
 const EAGER: DiskOptions = DiskOptions { cache_bytes: 0, reopen_after: Duration::ZERO };
 
 fn at(main: u64, sub: u32) -> Revision {
@@ -331,7 +331,7 @@ fn readers_open_the_database_again_also_after_a_commit_that_panicked() {
     assert_eq!(contents(&disk).unwrap(), good);
 }
 
-/// The next place that is read cannot be read again, neither when the file is opened.
+/// The place that is read next cannot be read from then on, not even when the file is opened again.
 #[test]
 fn an_unreadable_place_is_not_read_again_and_again() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
@@ -393,7 +393,7 @@ fn what_fails_while_the_file_is_opened_again_is_on_the_disk_later() {
         faults.fail(Action::Read, 1, libc::EIO);
         disk.commit(&compacts).expect_err("a read fails");
         faults.fail_after(Action::Sync, skip, 1, libc::EIO);
-        // It fails unless so many syncs are not needed.
+        // The commit fails, unless it needs at most `skip` syncs.
         let _ = disk.commit(&compacts);
         faults.clear();
         disk.commit(&put(2, "two")).unwrap();
@@ -405,8 +405,8 @@ fn what_fails_while_the_file_is_opened_again_is_on_the_disk_later() {
     }
 }
 
-/// The file is replaced by an older one before it is opened again. Of these two commits, the older
-/// file lacks the second. The commit that failed is to be taken out when the file is opened again.
+/// The file is replaced by an older one, which lacks the second commit, before it is opened again.
+/// The third commit has failed, and is to be taken out then.
 #[test]
 fn a_file_without_an_acknowledged_commit_is_refused_also_after_a_failed_commit() {
     let compacts = Batch { head: Head { revision: 1, compacted: 1 }, ..Batch::default() };

@@ -1,7 +1,8 @@
 //! The server is killed at random points under load, and sometimes again while it starts. Every
 //! acknowledged transaction is there, none is there by half, and index and engine agree.
 //!
-//! `TXN_KV_KILLS` sets how often; `EG_TEST_SEED` repeats the choice of places, though not the threads'.
+//! `TXN_KV_KILLS` sets how often; `EG_TEST_SEED` repeats the random choices, but not the order of
+//! the threads.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -125,7 +126,7 @@ fn write_and_kill(folder: &Path, handle: &Handle, histories: &mut [History], ran
 
 fn write_until_it_fails(mut kv: Kv, history: &mut History, random: &mut Random, tell: &Sender<()>) {
     while history.write(&mut kv, random).is_ok() {
-        // While the server is being killed, the receiver may be gone.
+        // The receiver outlives this thread, and leaves late messages unread.
         let _ = tell.send(());
         if random.percent(5) {
             compact(&mut kv, history.newest().saturating_sub(random.below(20)));

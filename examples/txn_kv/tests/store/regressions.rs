@@ -1,5 +1,5 @@
-//! Faults around a flush: answers that panic or go on, leaders that never come, removals that are
-//! refused, and concurrent transactions that must appear as if done one after the other.
+//! Faults around a flush: answers that panic or begin the next transaction, leaders that never
+//! come, removals that fail or are too large for one flush, and results beyond their limits.
 
 use std::sync::mpsc;
 use std::thread;
@@ -220,8 +220,8 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
     gated.shut();
     let (again, gate) = (store.clone(), gated.clone());
     let others = thread::spawn(move || {
-        // While readers are refused, transactions fill the queue, so that the removals cannot wait
-        // in it.
+        // While the first flush of the compaction waits, transactions fill the queue that its
+        // removals need.
         gate.wait_for(1);
         let others =
             [begin(&again, put("other", "")), begin(&again, put("large", &"x".repeat(5_000)))];
@@ -230,7 +230,7 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
         gate.open();
         others.iter().for_each(|told| drop(outcome(told).unwrap()));
     });
-    // The compaction may report that the store is busy.
+    // Whatever the compaction returns, its removals must not be lost.
     let _ = store.compact(2);
     others.join().unwrap();
     run(&store, of(Op::Delete(one("key"))));

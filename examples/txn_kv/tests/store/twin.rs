@@ -123,7 +123,7 @@ impl Naive {
                 Act::Delete(keys) => {
                     let gone: Vec<_> =
                         state.keys().copied().filter(|key| keys.contains(*key)).collect();
-                    // The same transaction has deleted this key by name before.
+                    // The same transaction has deleted this key before, and now deletes it by name.
                     let again = matches!(keys, Keys::One(one) if written.contains(one) && !gone.contains(one));
                     if again {
                         return None;

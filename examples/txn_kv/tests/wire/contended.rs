@@ -52,7 +52,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     }
     // All of them wait: one for the disk, and the others for the row.
     eventually(LONG, || server.runtime().stats().stalled_threads >= CLIENTS);
-    // One of these rows may share its lock with the other, but not all of them.
+    // Some of these rows may share a lock with `row`, but hardly all of them.
     let (tell_put, told_put) = mpsc::channel();
     let mut others: Vec<_> = (0..4).map(|_| kv()).collect();
     for (other, key) in others.iter_mut().zip([b"a", b"b", b"c", b"d"]) {

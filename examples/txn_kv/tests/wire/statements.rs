@@ -92,7 +92,7 @@ fn marks_take_arguments() {
         Scalar::unsigned(1),
         Scalar::signed(1),
     ]);
-    // The server knows the text by its digest then, and reads it all the same.
+    // The client may send a digest in place of the text. The answer is the same each time.
     for _ in 0..3 {
         assert_eq!(told(&mut session, read.clone().cached()), "0|a|\\x00|1|1|1; @1 0");
     }

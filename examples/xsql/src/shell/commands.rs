@@ -23,7 +23,7 @@ Ctrl-C             interrupts the statement that runs
 ";
 
 impl<W: Write> Shell<W> {
-    /// Says what it talks to.
+    /// Prints the server, its status, and how to get help.
     pub(crate) fn greet(&mut self, own: bool) -> io::Result<()> {
         let address = &self.address;
         if own {
@@ -142,7 +142,8 @@ impl<W: Write> Shell<W> {
     }
 }
 
-/// On, off, or the other one when nothing is said.
+/// New value of a setting. Without an argument it is switched; `None` if the argument is not `on`
+/// or `off`.
 fn switch(is: bool, argument: Option<&str>) -> Option<bool> {
     match argument {
         None => Some(!is),

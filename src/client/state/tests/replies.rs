@@ -116,7 +116,7 @@ fn dropped_requests_make_room_unless_their_answers_are_to_come() {
     }
     let b = bench.ask(session, "b");
     bench.answer(session, "a");
-    // It is on the wire now.
+    // Request `b` is on the wire now.
     drop(bench.state.abandon(session, b));
     full(&mut bench);
     bench.answer(session, "b");

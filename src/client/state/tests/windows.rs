@@ -56,7 +56,7 @@ fn a_server_that_stopped_goes_on_when_what_came_was_read() {
     assert_eq!(bench.sent(), [Sent::Offer(session)]);
 }
 
-/// Bytes of less than a fifth of a window and of two windows are unread then.
+/// At most 2.2 windows are unread then.
 #[test]
 fn a_stop_that_crosses_a_grant_is_answered_with_another_window() {
     let (mut bench, session, seq) = bench();
@@ -123,7 +123,7 @@ fn a_server_that_stops_without_end_and_does_not_read_is_offered_no_more() {
     }
     bench.open(session, seq);
     assert_eq!(bench.sent(), []);
-    // A caller that waits for more would only ask again.
+    // No byte is there to take, so a notified caller would only wait again.
     let told = bench.watch(session, seq);
     bench.tell();
     assert_eq!(told.times(), 0);

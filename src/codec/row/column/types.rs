@@ -210,7 +210,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// The point and the digits behind it are part of the length.
+/// Display length with the point and the digits behind it.
 const fn with_fraction(length: u32, digits: u32) -> u32 {
     match digits {
         0 => length,

@@ -24,7 +24,8 @@ fn ordinary_task_beside_the_reserve(wait: Wait) {
         }
         let mut threads = start(vec![ordinary]);
         let serve = move || {
-            // When it is no longer needed, it stands by, which the other model has.
+            // When the reserve thread is no longer needed, it stands by, which
+            // `call_beside_stand_by` models.
             let mut reserve = reserve;
             reserve.serve();
         };

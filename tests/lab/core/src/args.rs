@@ -92,7 +92,7 @@ impl Tunables {
     }
 }
 
-/// Environment variables that begin so are tunables.
+/// Prefix of the environment variables that are tunables.
 const PREFIX: &str = "EPOLL_GROUP_";
 
 fn read(path: &Path) -> Result<Config, String> {

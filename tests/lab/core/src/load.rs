@@ -14,8 +14,8 @@
 //! The loop is closed: a session asks again once it has its answer. A slow server is therefore asked
 //! less often, so compare latencies only between servers that answer equally fast.
 //!
-//! [`Load`] drives frames that an echo server sends back, [`Churn`] connections that ask once. [`crate::sessions`] drives statements, and
-//! [`crate::abuse::bystanders`] the sessions beside an attack.
+//! [`Load`] drives frames that an echo server sends back, [`Churn`] connections that ask once.
+//! `lab::sessions` drives statements, and `lab::abuse::bystanders` the sessions beside an attack.
 
 use std::fmt;
 use std::io;

@@ -74,7 +74,7 @@ impl Progress {
     }
 }
 
-/// Progress that cannot be shown is no reason to stop.
+/// Prints a line. Progress that cannot be shown is no reason to stop.
 fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }

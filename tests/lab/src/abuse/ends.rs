@@ -119,7 +119,8 @@ fn churn(target: &Target, course: &Course<'_>) -> Tally {
     crowd::run(target, course, Rules::stranger(), |number| Visit { number })
 }
 
-/// A login is the most expensive part of a short connection for the server.
+/// Asks after its login, and leaves. The login costs the server more than the rest of the
+/// connection.
 struct ShortCall {
     statement: String,
 }

@@ -42,7 +42,7 @@ pub(super) const TRUNCATED: Abuse = Abuse {
 
 pub(super) const HUGE_FIELDS: Abuse = Abuse {
     name: "huge-login-fields",
-    about: "names and proofs of 4 KiB, and of one byte more than is read before a login",
+    about: "names of 3 000 and 5 000 bytes, with a proof of 500",
     peers: 100,
     run: |target, course| run(target, course, false, Trick::Huge),
 };

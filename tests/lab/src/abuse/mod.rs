@@ -25,7 +25,7 @@ pub mod wire;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
-/// Where attackers go.
+/// Server under attack, and an account of it.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub address: SocketAddr,
@@ -115,7 +115,7 @@ impl std::fmt::Debug for Abuse {
     }
 }
 
-/// All of them.
+/// All abuses.
 pub const ALL: &[Abuse] = &[
     slow::ONE_BYTE_WRITERS,
     slow::SLOWLORIS,
@@ -163,7 +163,7 @@ pub const ALL: &[Abuse] = &[
     logins::HUGE_FIELDS,
 ];
 
-/// The one with this name.
+/// Returns the abuse with this name.
 pub fn named(name: &str) -> Option<&'static Abuse> {
     ALL.iter().find(|abuse| abuse.name == name)
 }

@@ -36,7 +36,7 @@ impl Watch {
     }
 }
 
-/// Waits until one of them is ready, or the time is over.
+/// Waits until a socket is ready, or until `limit` or a second has passed.
 pub fn wait(watches: &mut [Watch], limit: Duration) {
     let millis = limit.as_millis().min(1000) as libc::c_int;
     let count = watches.len() as libc::nfds_t;

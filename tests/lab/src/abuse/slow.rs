@@ -79,7 +79,7 @@ fn one_byte_writers(target: &Target, course: &Course<'_>) -> Tally {
     })
 }
 
-/// Every other peer sends nothing at all.
+/// Begins a login byte by byte. Every other peer sends nothing at all.
 struct Loris {
     speaks: bool,
 }

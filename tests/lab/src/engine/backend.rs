@@ -177,7 +177,7 @@ pub fn meta() -> Vec<Piece> {
     })
 }
 
-/// One of them.
+/// A row of a number and a text.
 pub fn row(id: i64, pad: &str) -> Piece {
     let row = frames(|encoder| {
         encoder.row(|row| {
@@ -188,7 +188,7 @@ pub fn row(id: i64, pad: &str) -> Piece {
     row.into_iter().next().expect("one row")
 }
 
-/// A chunk of one of them.
+/// A chunk with one such row.
 pub fn chunk(id: i64, pad: &str) -> Piece {
     let mut writer = ChunkWriter::new(&[BlockKind::Signed, BlockKind::Bytes]);
     writer.row(&[Value::Signed(id), Value::Bytes(pad.as_bytes())]).expect("two columns");

@@ -73,7 +73,7 @@ impl Fixture {
         handle.listen("127.0.0.1:0", session::Server::shared(engine)).expect("a listener")
     }
 
-    /// Connected.
+    /// Client that is connected and not logged in.
     #[track_caller]
     pub fn stranger(&self) -> Client {
         Client::connect(self.addr())

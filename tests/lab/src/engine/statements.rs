@@ -176,7 +176,7 @@ impl Session {
                 let _ = reply.defer().finish(|reply| one_text(reply, rest));
                 Ok(())
             }
-            // The second handle is kept; the first is finished with it.
+            // The test keeps the handle, and the handler fails.
             "defer-fail" => {
                 self.control.put_deferred(rest, reply.defer());
                 Err(SessionError::new(1234, b"42000", "deferred, and failed"))
@@ -222,7 +222,7 @@ pub(super) fn one_number(reply: &mut Reply<'_>, number: i64) -> Result<(), Sessi
     reply.row(|row| row.int(number))
 }
 
-/// A row for each argument: what it is.
+/// Writes a row for each argument, with its value.
 fn arguments(args: &[Any], reply: &mut Reply<'_>) -> Result<(), SessionError> {
     reply.columns(&[Column::text("argument", 45, 255)])?;
     args.iter().try_for_each(|arg| reply.row(|row| row.text(format!("{:?}", arg.value()))))
@@ -249,7 +249,7 @@ pub fn one_text(reply: &mut Reply<'_>, text: &str) -> Result<(), SessionError> {
     reply.row(|row| row.text(text))
 }
 
-/// Finishes it with one row.
+/// Finishes a deferred request with one row.
 pub fn finish_with(deferred: Deferred, text: &str) -> bool {
     deferred.finish(|reply| one_text(reply, text))
 }

@@ -16,7 +16,7 @@ pub use passage::End;
 pub use relay::{Relay, Report, Totals};
 pub use script::{Coalesce, Cut, Faults, How, Mark, Script, Stop};
 
-/// On a free port of the loopback.
+/// Starts a relay on a free port of the loopback.
 #[track_caller]
 pub fn relay(script: Script, to: SocketAddr) -> Relay {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
@@ -24,7 +24,7 @@ pub fn relay(script: Script, to: SocketAddr) -> Relay {
 }
 
 impl Relay {
-    /// Where it listens.
+    /// Address at which the relay listens.
     #[track_caller]
     pub fn tcp(&self) -> SocketAddr {
         match self.address() {

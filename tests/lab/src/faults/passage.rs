@@ -38,7 +38,7 @@ pub struct Passage<'a> {
 pub enum End {
     /// Both sides finished, and all was passed on.
     Finished,
-    /// Its plan cut it when it had passed on so many bytes in this direction.
+    /// A plan cut the connection after this number of bytes in this direction.
     Cut(Direction, u64, How),
     /// The owner of the relay cut it.
     CutByOwner,
@@ -58,7 +58,7 @@ struct Lane<'a> {
     done: bool,
     /// The receiver takes nothing now.
     blocked: bool,
-    /// Time of the next step since the begin. `None`: on more bytes.
+    /// Time of the next step, from the start of the passage. `None`: when more bytes come.
     wait: Option<Duration>,
 }
 

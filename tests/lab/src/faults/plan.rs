@@ -18,7 +18,7 @@ use super::script::{Dice, Faults, How, Mark, Purpose};
 /// Bytes that a plan holds at most: more is not read, which the sender feels.
 pub const CAPACITY: usize = 256 << 10;
 
-/// A rate is kept on average over so long.
+/// A rate is cut into this number of pieces per second.
 const PACE: u64 = 100;
 
 /// One direction of one connection. Times are counted from when the connection was made.
@@ -36,11 +36,11 @@ pub struct Plan {
     arrivals: VecDeque<Arrival>,
     /// Since when bytes are gathered.
     gathering: Option<Duration>,
-    /// Where the piece ends that is being sent.
+    /// End of the piece that is being sent.
     piece_end: u64,
     next_flip: Option<u64>,
     flipped: u64,
-    /// The rate allows no byte before.
+    /// Time before which the rate allows no byte.
     pace: Duration,
     /// When the stop at a byte was reached.
     stopped: Option<Duration>,
@@ -90,7 +90,7 @@ impl Plan {
         plan
     }
 
-    /// Bytes that it takes now.
+    /// Number of bytes that the plan takes now.
     pub fn room(&self) -> usize {
         if self.ended { 0 } else { CAPACITY - self.held.len() }
     }
@@ -228,7 +228,7 @@ impl Plan {
         &held[..count]
     }
 
-    /// Turns a bit over in the bytes whose turn it is.
+    /// Flips a bit in each new byte that is to be corrupted.
     fn corrupt(&mut self) {
         while let Some(at) = self.next_flip.filter(|&at| at < self.taken) {
             let index = (at - self.sent) as usize;

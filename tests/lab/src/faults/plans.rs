@@ -9,7 +9,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Pieces that were sent, when, and how it ended.
+/// Pieces that were sent, with their times, and the end of the stream.
 #[derive(Debug, PartialEq, Eq)]
 struct Trace {
     pieces: Vec<(Duration, Vec<u8>)>,
@@ -37,7 +37,7 @@ fn stream(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 % 251) as u8).collect()
 }
 
-/// Plays what comes at these times, then the end of the stream.
+/// Gives a plan the bytes of `input` at their times, then the end of the stream.
 fn play(mut plan: Plan, input: &[(Duration, &[u8])]) -> Trace {
     let mut input = input.iter().copied().peekable();
     let (mut now, mut pieces) = (Duration::ZERO, Vec::new());

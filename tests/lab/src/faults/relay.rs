@@ -22,13 +22,13 @@ use super::plan::Plan;
 use super::script::Script;
 use crate::address::Address;
 
-/// More connections at a time are closed at once.
+/// Largest number of connections at a time. Further ones are closed at once.
 pub const MAX_CONNECTIONS: usize = 4096;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A plan and a read buffer need little.
+/// Stack of a connection's thread. A plan and a read buffer need little.
 const STACK: usize = 128 << 10;
 
 /// Passes connections on until it is dropped, which cuts those that are left.
@@ -59,7 +59,7 @@ pub struct Flow {
     pub flipped: u64,
 }
 
-/// Of connections that have ended.
+/// Sums over the connections that have ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     pub connections: u64,
@@ -89,7 +89,7 @@ struct Live {
 }
 
 impl Relay {
-    /// Listens there and passes on to `to`.
+    /// Listens at `listen` and passes connections on to `to`.
     pub fn start(script: Script, listen: &Address, to: Address) -> io::Result<Self> {
         Self::start_telling(script, listen, to, |_| ())
     }
@@ -118,7 +118,7 @@ impl Relay {
         Ok(Self { shared, listener, address, acceptor })
     }
 
-    /// Where it listens.
+    /// Address at which the relay listens.
     pub const fn address(&self) -> &Address {
         &self.address
     }
@@ -137,7 +137,7 @@ impl Relay {
         }
     }
 
-    /// Cuts all of them.
+    /// Cuts all live connections.
     pub fn cut_all(&self) {
         lock(&self.shared.live).values().for_each(|one| one.cut());
     }

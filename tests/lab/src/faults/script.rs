@@ -78,7 +78,7 @@ pub enum How {
     Reset,
 }
 
-/// Of a connection.
+/// Direction of bytes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Up,

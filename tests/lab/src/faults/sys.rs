@@ -17,7 +17,7 @@ pub struct Watched<'a> {
     pub gone: bool,
 }
 
-/// Waits for what is wanted of either, or for so long; `None`: without end.
+/// Waits until a socket has a wanted event, or until `limit` has passed. `None` is no limit.
 pub fn wait(watched: &mut [Watched<'_>; 2], limit: Option<Duration>) -> io::Result<()> {
     let mut entries = [0, 1].map(|index| {
         let one: &Watched<'_> = &watched[index];

@@ -27,7 +27,7 @@ struct Session {
     /// Id of the row that its request asks for.
     id: i64,
     in_flight: bool,
-    /// How it was asked for last.
+    /// Form of the last request for the row.
     form: Form,
     progress: Progress,
 }

@@ -15,8 +15,8 @@ use super::question::encode;
 use crate::load::prepare;
 use crate::xrpc::{self, Exchange, Ticket, request};
 
-/// Opens a connection that is logged in and has these sessions. It does not block any more. The exchange
-/// knows the sessions.
+/// Opens a connection that is logged in and has these sessions. The returned socket does not block.
+/// The exchange knows the sessions.
 ///
 /// # Errors
 /// The server is not there, does not answer in time, breaks the protocol, or refuses.

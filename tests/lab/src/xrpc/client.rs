@@ -219,7 +219,8 @@ impl Client {
         self.reply(session).good()
     }
 
-    /// Closes it and waits for the answer; all before it must have been taken.
+    /// Closes the session and waits for the answer. The replies to earlier requests must have been
+    /// taken.
     #[track_caller]
     pub fn close(&mut self, session: u64) -> Reply {
         self.send(session, &ClientMessage::SessionClose);
@@ -238,8 +239,8 @@ impl Client {
         self.send(session, &request::kill(session, KillSessionType::Connection)).expect("answered")
     }
 
-    // Requests that wait for their reply; what was asked of the session before must have been
-    // taken.
+    // Requests that wait for their reply. The replies to earlier requests of the session must have
+    // been taken.
 
     #[track_caller]
     pub fn execute(&mut self, session: u64, sql: &str) -> Reply {
@@ -252,7 +253,8 @@ impl Client {
         self.reply(session)
     }
 
-    /// By its digest alone, and with the text only if the server does not have it.
+    /// Runs a statement by its digest alone, and with the text only if the server does not have the
+    /// text.
     #[track_caller]
     pub fn run_cached(&mut self, session: u64, statement: StmtExecute) -> Reply {
         let text = statement.stmt.clone().expect("a text");
@@ -271,7 +273,7 @@ impl Client {
         self.reply(session)
     }
 
-    /// By its digest alone, and with the plan only if the server does not have it.
+    /// Runs a plan by its digest alone, and in full only if the server does not have the plan.
     #[track_caller]
     pub fn run_plan_cached(&mut self, session: u64, plan: ExecPlan) -> Reply {
         let digest = request::plan_digest(plan.plan.as_ref().expect("a plan"));
@@ -295,7 +297,7 @@ impl Client {
         self.reply_to(ticket)
     }
 
-    /// The capabilities; also the probe for being alive.
+    /// Asks for the capabilities. The answer also shows that the server is alive.
     #[track_caller]
     pub fn probe(&mut self) -> Capabilities {
         let ticket = self.send(0, &ClientMessage::CapabilitiesGet).expect("answered");
@@ -327,7 +329,7 @@ impl Client {
         self.send(session, &ClientMessage::ExecSql(statement)).expect("answered")
     }
 
-    /// The number of the request, if it is to be answered.
+    /// Sends a message. Returns the number of the request, if it is to be answered.
     #[track_caller]
     pub fn send(&mut self, session: u64, message: &ClientMessage) -> Option<Ticket> {
         let ticket = self.queue(session, message);
@@ -335,7 +337,8 @@ impl Client {
         ticket
     }
 
-    /// Goes with the next [`Self::flush`] or [`Self::send`], in one write.
+    /// Queues a message for the next [`Self::flush`] or [`Self::send`], which sends all in one
+    /// write.
     pub fn queue(&mut self, session: u64, message: &ClientMessage) -> Option<Ticket> {
         message.encode(self.dialect, session, &mut self.out).expect("it is small");
         self.exchange.sent(session, message)
@@ -376,7 +379,7 @@ impl Client {
         self.socket.shutdown(Shutdown::Write).expect("finished sending");
     }
 
-    /// Goes away without a word.
+    /// Closes the connection by a reset.
     pub fn reset(self) {
         let socket = socket2::SockRef::from(&self.socket);
         socket.set_linger(Some(Duration::ZERO)).expect("a reset to come");

@@ -86,7 +86,7 @@ pub fn judge(lines: &[Line]) -> Result<BTreeMap<u64, Exchange>, Illegal> {
     Ok(connections)
 }
 
-/// All that were recorded, by name.
+/// All recorded conversations, by name.
 pub fn conversations() -> Vec<Conversation> {
     let mut names: Vec<_> = std::fs::read_dir(folder())
         .expect("the folder of the conversations is there")

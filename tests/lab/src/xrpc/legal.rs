@@ -343,14 +343,15 @@ impl Session {
 }
 
 impl State {
-    /// The state behind a frame, `None` at the end; or else the frame is illegal.
+    /// Returns the state after a frame: `Some(None)` at the end of the reply, `None` if the frame
+    /// is illegal.
     fn after(self, message: &ServerMessage) -> Option<Option<Self>> {
         let next = match (self, message) {
             (_, ServerMessage::TokenDone(_)) => self,
             (_, ServerMessage::Notice(frame)) => {
                 let local = frame.scope == Some(Scope::Local);
                 match (Notice::read(frame, &Limits::default()).ok()?, self) {
-                    // Only there its scope is not looked at.
+                    // Only in this state is the scope of the notice not checked.
                     (Notice::RowsAffected(_), Self::FetchDone) => Self::Affected,
                     (Notice::RowsAffected(_), Self::Start) if local => Self::Affected,
                     (Notice::RowsAffected(_), _) => return None,

@@ -52,7 +52,7 @@ pub struct Pair {
     pub ticket: Ticket,
     pub session: u64,
     pub request: ClientMessage,
-    /// Not `done` where the recording ends before it does.
+    /// Not `done` if the recording ends before the reply.
     pub recorded: Reply,
     pub live: Reply,
 }
@@ -146,7 +146,7 @@ impl Player {
         if let Some(ticket) = oldest(client, session) {
             let answered = match &request {
                 ClientMessage::TokenOffer(_) => Some(client.so_far(ticket).token_done),
-                // It ends without offers.
+                // A killed request ends without offers.
                 ClientMessage::SessionKill(_) => Some(usize::MAX),
                 _ => None,
             };
@@ -263,8 +263,8 @@ impl fmt::Debug for Difference {
 }
 
 impl Transcript {
-    /// Where values differ that should not: not in numbers of connections, versions, time zones,
-    /// timestamps, texts of errors and lengths of results that were interrupted.
+    /// Differences between values that should be equal. Numbers of connections, versions, time
+    /// zones, timestamps, texts of errors and lengths of interrupted results may differ.
     pub fn differences(&self) -> Vec<Difference> {
         let mut all: Vec<_> = self.pairs.iter().flat_map(Pair::differences).collect();
         let mut next = 0;

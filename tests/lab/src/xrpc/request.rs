@@ -88,7 +88,7 @@ pub fn timestamps(count: i32) -> ClientMessage {
     ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count: count })
 }
 
-/// Something about a savepoint.
+/// Sets, releases or goes back to a savepoint.
 pub fn savepoint(op: Operation, name: &str) -> ClientMessage {
     let reset_error = Some(true);
     ClientMessage::AutoSavepoint(AutoSp { op, sp_name: name.into(), reset_error })

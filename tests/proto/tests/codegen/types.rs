@@ -9,10 +9,10 @@ use prost_reflect::{
 
 use super::{Used, is_boxed};
 
-/// They carry a proof of the password; the crate writes their `Debug` itself.
+/// Messages that carry a proof of the password. The crate writes their `Debug` itself.
 const SECRET: [&str; 2] = ["session.AuthenticateStart", "session.AuthenticateContinue"];
 
-/// People read and write the names of these values.
+/// Enums whose names of values people read and write.
 const NAMED: [&str; 2] = ["resultset.FieldType", "resultset.OriginalType"];
 
 /// A module for each file.

@@ -170,7 +170,7 @@ fn written(kinds: &[BlockKind], frame: &ChunkFrame<'_>) -> Vec<u8> {
     bodies.remove(0)
 }
 
-/// Is it what the client had in hand?
+/// True if the client decoded this value.
 fn is_equal(value: &Value<'_>, expected: &Json) -> bool {
     let text = |key: &str| expected[key].as_str().unwrap_or_default();
     let bits = |key: &str| u64::from_str_radix(expected[key]["bits"].as_str().unwrap_or(""), 16);

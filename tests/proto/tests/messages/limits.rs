@@ -97,7 +97,7 @@ fn messages_nest_to_the_limit_and_no_deeper() {
             .is_ok()
     );
     assert_eq!(decode(ClientKind::ExecSql, &[0x9b, 6].repeat(4), &limits), Err(error));
-    // The most that any limit allows does not overflow what decodes it.
+    // The highest limit still ends at 99 levels, so that the decoder's stack does not overflow.
     limits.depth = u32::MAX;
     assert!(decode(ClientKind::ExecSql, &body(49), &limits).is_ok());
     let error = MessageError::Depth { limit: 99 };

@@ -66,7 +66,7 @@ fn kinds() -> Vec<(Side, u8, &'static str)> {
     kinds
 }
 
-/// A kind, and what to make a message of it from.
+/// A kind, and random bytes to make a message of this kind from.
 fn cases() -> impl Strategy<Value = ((Side, u8, &'static str), Vec<u8>)> {
     (prop::sample::select(kinds()), prop::collection::vec(any::<u8>(), 0..600))
 }

@@ -135,7 +135,7 @@ impl Domain {
         })
     }
 
-    /// Returns the reason of an error.
+    /// Returns the text of an error: the value is not in this domain.
     pub fn excludes(&self, value: &str) -> String {
         format!("{} is not in {}", shown(value), shown(&self.to_string()))
     }

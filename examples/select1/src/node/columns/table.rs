@@ -13,7 +13,7 @@ use super::{Description, Domain, Facts, Type};
 #[derive(Debug, Default)]
 pub struct Tables(HashMap<String, Vec<Description>>);
 
-/// Beyond that all are forgotten.
+/// Most tables in the cache. Beyond that number all are forgotten.
 const MOST_TABLES: usize = 256;
 
 impl Tables {
@@ -91,7 +91,7 @@ impl Tables {
 impl Facts {
     /// Reads the facts of one column.
     fn of(db: &Connection, table: &str, column: &str) -> rusqlite::Result<Self> {
-        // Nothing is known of columns of tables that are computed.
+        // SQLite knows no such facts of the columns of views and table functions.
         let Ok(metadata) = db.column_metadata(Some("main"), table, column) else {
             return Ok(Self::default());
         };

@@ -396,7 +396,7 @@ fn write_table(
     }
     let condition = if table.if_not_exists { "if not exists " } else { "" };
     let parts = unmark(&parts.join(", "), expressions);
-    // In a comment or a type, which are taken as they come.
+    // A zero is left only in a comment or a type, which are taken as they come.
     if parts.contains('\0') {
         return Err(syntax("\0"));
     }

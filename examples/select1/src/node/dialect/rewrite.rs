@@ -275,7 +275,8 @@ impl Rewrite<'_, '_> {
             self.remove(at, at + 2);
             return Ok(at + 2);
         }
-        // A name of SQLite does not begin with `$`. sqlparser, which reads views, ends names there.
+        // A name of SQLite does not begin with `$`. sqlparser, which reads views, ends a name at
+        // `$` and at characters above U+FFFF.
         if token.kind == Kind::Word && token.text.contains(|c| c == '$' || c > '\u{ffff}') {
             self.replace(token.start..token.end(), format!("`{}`", token.text));
         }
@@ -332,8 +333,8 @@ impl Rewrite<'_, '_> {
         Ok(at + 1)
     }
 
-    /// True if a name with a dot behind it that equals the schema's means the schema. It does in front
-    /// of a table, and everywhere else unless a table may have that name.
+    /// True if the name at `at`, which equals the schema's and has a dot behind it, means the
+    /// schema. It does in front of a table, and everywhere else unless a table may have that name.
     fn is_schema(&self, at: usize) -> bool {
         self.is_symbol(at + 3, ".") || self.tables.as_ref().is_none_or(|tables| tables[at])
     }
@@ -347,7 +348,8 @@ impl Rewrite<'_, '_> {
         self.is_word(before, "from") || self.is_word(before, "join") || behind_comma()
     }
 
-    /// A sequence is a table with one column; without an alias, its name is one.
+    /// Replaces a sequence by a table with one column. Without an alias, its name becomes the
+    /// alias.
     fn sequence(
         &mut self,
         at: usize,
@@ -465,8 +467,8 @@ pub(super) fn variable_name(text: &str) -> String {
     ['`', '\'', '"'].into_iter().find_map(inner).unwrap_or(text).to_owned()
 }
 
-/// The number of a literal such as `b'101'`, without its quotes. As in SQLite's integers, the last of
-/// 64 bits is the sign.
+/// The number of a literal such as `b'101'`, without its quotes. As in SQLite's integers, the
+/// highest of 64 bits is the sign.
 pub(super) fn bits(digits: &str) -> Option<i64> {
     let is_digits = digits.bytes().all(|digit| digit.is_ascii_digit());
     let bits = u64::from_str_radix(digits, 2).ok().filter(|_| is_digits);

@@ -72,8 +72,8 @@ pub struct Tokens<'a> {
     pub removed: Vec<std::ops::Range<usize>>,
 }
 
-/// A quote or a comment has no end, there is a zero, at which SQLite would stop to read, or there are
-/// too many tokens: where.
+/// Place at which a text cannot be read: a quote or a comment without an end, a zero, at which
+/// SQLite would stop reading, or a token too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unterminated(pub usize);
 
@@ -127,7 +127,7 @@ pub fn scan(text: &str) -> Result<Tokens<'_>, Unterminated> {
             at += 2;
         } else {
             let (kind, end) = token(bytes, at)?;
-            // Only in a string, which is written anew for SQLite.
+            // A zero may stand only in a string, which is written anew for SQLite.
             if kind != Kind::Text && bytes[at..end].contains(&0) {
                 return Err(Unterminated(at));
             }
@@ -138,7 +138,7 @@ pub fn scan(text: &str) -> Result<Tokens<'_>, Unterminated> {
     if executable > 0 { Err(Unterminated(0)) } else { Ok(tokens) }
 }
 
-/// The end of the comment to the end of the line that begins there, if one does.
+/// The end of the line comment that begins at this place, if one does.
 fn line_comment(bytes: &[u8], at: usize) -> Option<usize> {
     let begins = match &bytes[at..] {
         [b'#', ..] | [b'-', b'-'] => true,
@@ -177,7 +177,7 @@ fn token(bytes: &[u8], at: usize) -> Result<(Kind, usize), Unterminated> {
     })
 }
 
-/// Behind a name a dot is a dot.
+/// True behind a name, where a dot begins no number.
 fn after_name(bytes: &[u8], at: usize) -> bool {
     at > 0 && (is_name(bytes[at - 1]) || bytes[at - 1] == b'`')
 }
@@ -235,8 +235,8 @@ fn symbol_length(rest: &[u8]) -> usize {
     LONG.iter().find(|symbol| rest.starts_with(symbol)).map_or(1, |symbol| symbol.len())
 }
 
-/// Behind the quote that ends what begins there. A doubled quote is one; so is one behind a
-/// backslash, but not in names.
+/// Returns the place behind the closing quote. A doubled quote does not close. Outside of names,
+/// neither does a quote behind a backslash.
 fn quote_end(bytes: &[u8], at: usize) -> Result<usize, Unterminated> {
     let quote = bytes[at];
     let mut end = at + 1;

@@ -24,7 +24,7 @@ pub enum Target {
     Names,
 }
 
-/// Whose variable it is.
+/// Owner of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// None was named: the session's.
@@ -65,7 +65,7 @@ impl Scope {
 }
 
 impl Value {
-    /// `?` in it.
+    /// Number of `?` in it.
     pub const fn marks(&self) -> usize {
         match self {
             Self::Argument(_) => 1,
@@ -141,8 +141,9 @@ fn one(
     Ok(())
 }
 
-/// Everything to the next comma outside of parentheses. For system variables a word is a text; for
-/// others it means what it means in a query, and a text that looks like a number is none.
+/// Reads a value: all tokens to the next comma outside of parentheses. For system variables a word
+/// is a text. For user variables a word means the same as in a query, and a text that looks like a
+/// number stays a text.
 fn value(
     reader: &Reader<'_, '_>,
     cursor: &mut Cursor<'_, '_>,

@@ -175,7 +175,7 @@ pub fn like(
         }
     }
     let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
-    // Position of the last `%`, and of the text that it stands for so far.
+    // `last` is the position of the last `%`, and the end of the text that it stands for so far.
     let (mut at, mut from) = (0, 0);
     let mut last: Option<(usize, usize)> = None;
     let mut steps = 0_u32;

@@ -12,7 +12,7 @@ use crate::node::errors::{invalid_branch, unsupported};
 pub struct Access {
     /// None: as the session says.
     pub read_only: Option<bool>,
-    /// It sees what there is now, also later.
+    /// True if the transaction sees the state of its begin, also later.
     pub snapshot: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Statements for the shapes of plans, and what is known of their results.
 //!
-//! A shape that was seen before costs a look into a table. Statements notice by themselves when the
-//! tables have changed; here it is only noticed that they did:
+//! A known shape costs one look-up in the cache. SQLite prepares a statement again by itself when
+//! tables have changed. This module only has to notice that it did:
 //!
-//! 1. the first row is fetched, so that the statement stands on what it reads,
+//! 1. the first row is fetched, so that the statement has its snapshot,
 //! 2. if it is new, gives no row, or SQLite had to prepare it again, the version of the catalogue is
 //!    looked at,
 //! 3. and if that has changed, everything is forgotten, and the plan begins again.
@@ -38,10 +38,10 @@ pub struct Cache {
     version: i64,
 }
 
-/// Beyond that all are forgotten.
+/// Most shapes in the cache. Beyond that number all are forgotten.
 const MOST_SHAPES: usize = 512;
 
-/// Longer ones are looked at anew each time.
+/// Most bytes of a shape in the cache. Longer ones are looked at anew each time.
 const LONGEST_SHAPE: usize = 4096;
 
 /// Number of times that a plan begins again because tables change.

@@ -31,7 +31,7 @@ enum Sum {
     Double(f64),
 }
 
-/// A value such that those that are equal are one.
+/// A value in a form that is the same for equal values.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     Exact(i128, u8),

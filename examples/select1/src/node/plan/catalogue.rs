@@ -92,7 +92,7 @@ impl Table {
             .optional()
             .map_err(sqlite)?;
         let (name, is_unique, is_partial) = found.ok_or_else(none)?;
-        let unusable = || refuse(format_args!("index '{name}' is not one of columns and all rows"));
+        let unusable = || refuse(format_args!("index '{name}' has expressions or leaves out rows"));
         if is_partial {
             return Err(unusable());
         }

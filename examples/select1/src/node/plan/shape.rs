@@ -1,5 +1,5 @@
-//! [`Asked`]: a read of a table without the values of its keys. Plans of one shape share a
-//! statement.
+//! [`Asked`]: a read of a table, and its shape, which lacks the values of the keys. Plans of one
+//! shape share a statement.
 //!
 //! ```text
 //!  kind │ table │ schema │ index │ parts of the first key │ of the last │ columns

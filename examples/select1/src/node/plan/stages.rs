@@ -1,4 +1,4 @@
-//! Rows through what stands above a table.
+//! The nodes above a table, and the rows that pass through them.
 
 use std::mem;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Pipeline {
                     let output = vec![aggregate.field(shape::text(message, &node.field)?)];
                     (Stage::Aggregate(over, Box::new(aggregate)), output)
                 }
-                _ => return Err(refuse("a node above a table that is none")),
+                _ => return Err(refuse("a node that cannot stand above a table")),
             };
             stages.push(stage);
             fields = output;

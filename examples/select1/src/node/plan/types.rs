@@ -193,7 +193,8 @@ fn number(cell: ValueRef<'_>) -> Num {
         ValueRef::Integer(value) => Num::Int(value),
         ValueRef::Real(value) => Num::Double(value),
         ValueRef::Text(text) | ValueRef::Blob(text) => {
-            // Exactly, if it is all of it: an unsigned integer or a decimal may stand as text.
+            // Exactly, if the whole text is a number: an unsigned integer or a decimal may stand as
+            // text.
             let exact = std::str::from_utf8(text).ok().and_then(Exact::parse);
             exact.map_or_else(|| Num::Double(leading_number(text)), Num::Exact)
         }

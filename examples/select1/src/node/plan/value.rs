@@ -186,7 +186,7 @@ pub(super) fn leading_number(text: &[u8]) -> f64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0.0)
 }
 
-/// For the texts of errors.
+/// Name of the kind of a value, for the texts of errors.
 pub(super) const fn name_of(value: &ScalarValue<'_>) -> &'static str {
     match value {
         ScalarValue::Signed(_) => "V_SINT",

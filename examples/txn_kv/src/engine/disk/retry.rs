@@ -125,7 +125,7 @@ impl Inner {
 }
 
 impl Unsynced {
-    /// A commit of ordinary size uses this memory again.
+    /// Forgets the requests, and keeps memory for a commit of ordinary size.
     fn clear(&mut self) {
         self.asked.clear();
         self.bytes.clear();
@@ -145,7 +145,7 @@ impl Unsynced {
     /// Puts the kept requests over bytes of the file.
     fn lay_over(&self, offset: u64, out: &mut [u8]) {
         let end = offset + out.len() as u64;
-        // Within `out`: how far this place is from its beginning.
+        // Index in `out` of a place of the file, clamped to the ends of `out`.
         let at = |place: u64| usize::try_from(place.clamp(offset, end) - offset).unwrap_or(0);
         for asked in &self.asked {
             match asked {

@@ -68,7 +68,8 @@ fn read_tables(database: &Database) -> Result<Tables, redb::Error> {
     Ok((stored.unwrap_or_default(), transaction.open_table(REVISIONS)?))
 }
 
-/// The newest transaction is that of the newest record, unless that was removed.
+/// Returns the head. Its revision is that of the newest record, or the stored one if that record
+/// was removed.
 fn told(
     stored: Head,
     revisions: &impl ReadableTable<Key, &'static [u8]>,

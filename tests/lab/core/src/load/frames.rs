@@ -290,7 +290,8 @@ impl Conversation for Frames {
     }
 }
 
-/// Ids differ between connections, so that an answer on the wrong one is noticed.
+/// Wire id of a session. Ids differ between connections, so that an answer on the wrong connection
+/// is noticed.
 pub fn session_id(connection: usize, session: u32) -> u64 {
     ((connection as u64 + 1) << 32) | u64::from(session)
 }

@@ -76,7 +76,7 @@ fn different_values_are_kept_up_to_64_mib() {
     assert_eq!(rows(&db, count(scan("t"))), ["3"]);
 }
 
-/// Numbers of hundredths.
+/// Results of all functions over values in hundredths.
 fn naive(values: &[Option<i64>]) -> Vec<String> {
     let mut all: Vec<i128> = values.iter().flatten().map(|value| i128::from(*value)).collect();
     let different: BTreeSet<i128> = all.iter().copied().collect();

@@ -216,7 +216,7 @@ fn compute(sign: &str, left: &Naive, right: &Naive) -> Result<Naive, Fail> {
     match sign {
         "div" => whole(x / y, either),
         "/" => {
-            // Two digits more than are kept, to see how to round.
+            // One digit more than is kept, to see how to round.
             let mut digits = a.0;
             for _ in 0..b.1 + 5 {
                 digits = digits.checked_mul(10).ok_or(Fail::Digits)?;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// NULL comes first, in both.
+/// A part of a key. `None` is NULL, which comes first in the index and in the list.
 type Part = Option<i64>;
 
 fn part() -> impl Strategy<Value = Part> {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A file in memory that fails on command, and of what was synced.
+/// A file in memory that fails on command, and that keeps its synced bytes apart.
 #[derive(Clone, Debug, Default)]
 struct Scripted(Arc<std::sync::Mutex<Script>>);
 
@@ -66,7 +66,7 @@ impl StorageBackend for Scripted {
         self.act(Did::SetLen(len as usize))
     }
 
-    /// When it fails, what it should have made sure of is not made sure of later.
+    /// If a sync fails, no later sync makes its changes durable.
     fn sync_data(&self) -> io::Result<()> {
         let script = &mut *self.script();
         let dirty = std::mem::take(&mut script.dirty);
