@@ -68,9 +68,9 @@ impl Part {
     }
 }
 
-/// Part that the sockets of a listener share. With the last of them, the file of a Unix socket that this
-/// process bound is removed. It stays if another file has taken its place, for example that of a process
-/// started to replace this one.
+/// Data that the sockets of a listener share. With the last socket, the file of a Unix socket that
+/// this process bound is removed. Nothing is removed if another file has taken its place, for
+/// example that of a process started to replace this one.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     /// Path of the file, with its device and inode.
@@ -82,7 +82,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// For sockets that were just bound, to this path if they are of a file.
+    /// Data of sockets that were just bound. `path` is the file of a Unix socket.
     pub(super) fn new(path: Option<PathBuf>, tuning: Tuning) -> Self {
         let file = path.and_then(|path| match identity(&path) {
             Ok(file) => Some((path, file)),
@@ -189,7 +189,7 @@ impl Accept {
     }
 }
 
-/// Start of a lack of descriptors, and the current pause between attempts.
+/// Start of a series of failed attempts to accept, and the current pause between them.
 #[derive(Clone, Copy)]
 struct Starving {
     since: Instant,
@@ -385,7 +385,7 @@ impl Acceptor {
             Family::Tcp => self.shared.tuning,
             Family::Unix => Tuning::default(),
         };
-        // With the options that it has, the connection works as well.
+        // If this fails, the connection works with the options that it has.
         let _ = tuning(self.group.config()).apply(socket.as_fd(), inherited, peer.family());
         let group = self.deal.as_ref().map_or(&self.group, Handle::next_group);
         let _ = admit(group, socket, peer, &self.protocol, self.class);
@@ -468,7 +468,7 @@ pub(super) fn tuning(config: &Config) -> Tuning {
 
 /// Reason why an accepted connection is not served.
 pub(super) enum Refused {
-    /// A limit is reached. The refusal is counted there.
+    /// A limit is reached. `counter` counts the refusal.
     Limit { counter: Counter, limit: usize },
     /// The connection could not be watched.
     Watch(io::Error),

@@ -69,7 +69,7 @@ impl fmt::Display for Address {
             Self::Tcp(addr) => addr.fmt(f),
             Self::Unix(path) => match path.as_os_str().as_bytes() {
                 [0, name @ ..] => write!(f, "{UNIX_PREFIX}@{}", String::from_utf8_lossy(name)),
-                // It is no abstract name.
+                // Without `./` this path would be read as an abstract name.
                 [b'@', ..] => write!(f, "{UNIX_PREFIX}./{}", path.display()),
                 _ => write!(f, "{UNIX_PREFIX}{}", path.display()),
             },
@@ -90,7 +90,8 @@ fn abstract_path(name: &[u8]) -> PathBuf {
     OsString::from_vec([b"\0", name].concat()).into()
 }
 
-/// The kernel cuts a path at a zero byte, and chooses a name in place of an empty one.
+/// Refuses an empty path, for which the kernel would choose a name, and a path with a zero byte, at
+/// which the kernel would cut it.
 fn check_path(path: &Path) -> io::Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() || bytes.contains(&0) {
@@ -167,7 +168,7 @@ impl ToAddress for str {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let named = |error: io::Error| match error.raw_os_error() {
-            // The caller may look at its number, for example for EMFILE.
+            // Unchanged: the caller may look at the number of the error, for example for EMFILE.
             Some(_) => error,
             None => io::Error::new(error.kind(), format!("{self:?}: {error}")),
         };

@@ -56,8 +56,9 @@ pub struct ListenerStats {
 
 /// Counts and limits of one listener.
 ///
-/// *Shape*: a lock around four numbers, and an entry for each address with open connections if they are
-/// limited by address. It is taken when a connection begins and when it ends.
+/// *Shape*: a lock around four numbers, and an entry for each address with open connections if they
+/// are limited by address. The lock is taken when a connection begins, when a layer names its
+/// client, and when it ends.
 #[derive(Debug)]
 pub(super) struct Admissions {
     max_connections: usize,

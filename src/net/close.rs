@@ -126,7 +126,7 @@ impl CloseReason {
         }
     }
 
-    /// Makes the reason that a layer has given its own.
+    /// Attributes a reason to the layer that has given it.
     pub(super) fn of_layer(self) -> Self {
         match self {
             Self::ByHandler(reason) => Self::ByLayer(reason),

@@ -51,12 +51,14 @@ pub(super) struct Conn {
     /// Wakes a callback that waits for bytes.
     pub(super) bell: Bell,
     pub(super) send: Runner<Outbound>,
-    /// Bytes of senders that found another sender at work, or that hold a cork.
+    /// Bytes of senders that found another sender at work or hold a cork, and bytes that layers
+    /// have encoded.
     pub(super) inbox: Mutex<Vec<u8>>,
-    /// Set when a cork holder left bytes in the inbox and no sender has been notified yet.
+    /// Set when a cork holder or a layer has left bytes in the inbox. Cleared when a sender takes
+    /// them.
     pub(super) corked: AtomicBool,
-    /// Bytes in the backlog and the inbox. Written by the owner of `send` or under the lock of
-    /// `inbox`; read by all threads.
+    /// Bytes in the backlog and the inbox, and bytes that wait until the layers are ready. Written
+    /// by the owner of `send`, under the lock of `inbox`, and by the layers; read by all threads.
     pub(super) pending: AtomicUsize,
     /// Set while the user has paused reading. Written by all threads; read by the receiver.
     pub(super) paused: AtomicBool,
@@ -78,7 +80,8 @@ pub(super) struct Conn {
     /// Set when the caller of `start` got the error, so the protocol is not notified of the
     /// failure.
     pub(super) told: AtomicBool,
-    /// Set when the connection has ended, before it is no longer counted. Read by a drain.
+    /// Set at the end of the connection, before the number of connections is lowered. Read by a
+    /// drain.
     retired: AtomicBool,
     /// Number of requests in progress on an outgoing connection, or [`UNANSWERED`].
     requests: AtomicU32,
@@ -93,15 +96,17 @@ pub(super) struct Conn {
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
 
-/// The server of an outgoing connection has finished, and answers no request.
+/// Value of `requests` when the server of an outgoing connection has finished and answers no
+/// request.
 const UNANSWERED: u32 = u32::MAX;
 
-/// No idle time-out is set. `set_idle_timeout` stores at most `NOT_SET - 1`.
+/// Value of `idle_timeout` while the user has set none. `set_idle_timeout` stores at most
+/// `NOT_SET - 1`.
 const NOT_SET: u64 = u64::MAX;
 
 /// Bytes can be read, or the end of the stream.
 pub(super) const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
-/// The socket is hung up or in error. The state stays.
+/// The socket is hung up or in error, and remains so.
 pub(super) const HUNG_UP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
 /// The socket has room again. For an outgoing connection: the attempt to connect has succeeded or
 /// failed.
@@ -136,7 +141,7 @@ impl Conn {
         class: Class,
         recv: Recv,
     ) -> io::Result<Connection> {
-        // Counted until the connection is retired.
+        // An urgent class is counted until the connection is retired or dropped.
         group.note_urgent(Class::Ordinary, class);
         let is_silent = recv.silent_until.is_some();
         let handshakes = recv.handshake_until.is_some();
@@ -193,7 +198,8 @@ impl Conn {
         });
         let connection = Connection(conn);
         let conn = &connection.0;
-        // Complete before it is published: a drain may end the connection at any time afterwards.
+        // The token is set and the connection counted before it is published: a drain may end it at
+        // any time afterwards.
         let source = |token| -> Box<dyn Source> {
             let _ = conn.token.set(token);
             conn.group.usage().connection_opened(origin);
@@ -311,11 +317,12 @@ impl Conn {
         self.later_peer.get().map_or(&self.peer, |peer| peer)
     }
 
-    /// Connects to a later address of the server, with the same descriptor.
+    /// Puts a socket that connects to a later address of the server in place of the present one,
+    /// under the same descriptor.
     pub(super) fn change_socket(&self, socket: OwnedFd) -> io::Result<()> {
         socket::replace(self.fd(), socket)?;
         let token = self.token.get().copied().expect("set before the connection is published");
-        // The socket before was the only one of its description, so it is no longer watched.
+        // The earlier socket had no other descriptor, so it is closed and no longer watched.
         self.group.watch(self.fd(), Interest::STREAM, token)
     }
 
@@ -354,8 +361,8 @@ impl Conn {
         Class::from_u8(self.class.load(Ordering::Relaxed))
     }
 
-    /// A run that is queued already goes before ordinary work, if the class is urgent now: all threads may
-    /// wait for what the peer has sent.
+    /// Sets the class. If it becomes urgent, a queued run is queued again before ordinary work: all
+    /// threads may wait for bytes that the peer has sent.
     pub(super) fn set_class(&self, class: Class) {
         let before = self.replace_class(class);
         if class.is_urgent()
@@ -526,7 +533,7 @@ impl Conn {
         if let Some(token) = self.token.get() {
             self.group.unwatch(self.fd(), *token);
         }
-        // Handles may live much longer, and they need no thread.
+        // Handles may live much longer. An ended connection must not count as urgent.
         self.replace_class(Class::Ordinary);
         self.retired.store(true, Ordering::Release);
         self.group.usage().connection_closed(self.origin);
@@ -631,7 +638,8 @@ impl Conn {
 pub(super) struct Parts {
     /// Closed only when the `Conn` is dropped.
     socket: OwnedFd,
-    /// Notified after the socket was closed: fields are dropped in this order.
+    /// Notifies listeners without descriptors when it is dropped, after the socket: fields are
+    /// dropped in this order.
     _starved: TellStarved,
     protocol: Arc<dyn Erased>,
     pub(super) extensions: Extensions,

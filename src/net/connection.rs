@@ -117,8 +117,9 @@ impl Connection {
     }
 
     /// Attaches a value, which all handles can read: one of each type, until the last handle is
-    /// dropped. A value that owns a handle or a [`Hold`] of this connection, or of one that owns this
-    /// one, must drop it in [`closed`](super::Protocol::closed). Otherwise both live for ever.
+    /// dropped. A value that owns a handle or a [`Hold`] of this connection, or of another
+    /// connection that owns a handle of this one, must drop it in
+    /// [`closed`](super::Protocol::closed). Otherwise both live for ever.
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ impl Connection {
 
     /// Sends several slices, as one [`send`](Self::send) of all of them in this order, for example
     /// a header and its payload. They stay together. Bytes that the socket takes at once are not
-    /// copied. If no bytes wait before them, it takes one system call.
+    /// copied. If no bytes wait before them, up to 1024 slices take one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> Sent {
         self.send_pieces(Pieces::new(slices))
     }
@@ -240,9 +241,9 @@ impl Connection {
         self.0.phase() >= Phase::Closing
     }
 
-    /// Asks the system if the peer is still there. A handler that computes for long looks at it now and
-    /// then, and stops when its result has become useless. If the system call fails, the peer counts as
-    /// connected.
+    /// Asks the system if the peer is still there. A handler that computes for long calls this now
+    /// and then, and stops when its result has become useless. If the system call fails, the peer
+    /// counts as connected.
     #[must_use]
     pub fn peer_state(&self) -> PeerState {
         match socket::hang_ups(self.0.fd()) {
@@ -319,9 +320,9 @@ impl Connection {
         self.0.notify_recv(super::conn::RESUME);
     }
 
-    /// Keeps reading an accepted connection in a drain while a request is [held](Self::hold), as outgoing
-    /// ones are. So a client can end its transaction, from whose begin to whose end the protocol keeps a
-    /// hold. Must be called before [`draining`](super::Protocol::draining) returns.
+    /// Keeps reading an accepted connection in a drain while a request is [held](Self::hold), as
+    /// outgoing ones are. So a client can end its transaction, if the protocol keeps a hold during
+    /// the transaction. Must be called before [`draining`](super::Protocol::draining) returns.
     pub fn read_while_held(&self) {
         self.0.reads_while_held.store(true, Ordering::Relaxed);
     }

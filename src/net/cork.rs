@@ -6,10 +6,10 @@
 //! meanwhile. When the cork is pulled, they leave in one system call for each connection.
 //!
 //! Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
-//! send. The bytes of a connection leave when there are 16 KiB of them. All leave before an announced
-//! wait, which calls [`flush_corked`]. If a handler blocks without announcing it, another worker
-//! relieves the [`Held`] that the cork holder has published. It comes once, so later sends of that
-//! handler leave at once.
+//! send. The bytes of a connection leave when there are 16 KiB of them. All leave before an
+//! announced wait, which calls [`flush_corked`]. If a handler blocks without announcing it, another
+//! worker relieves the [`Held`] that the cork holder has published. That worker comes once, so
+//! later sends of the handler leave at once.
 //!
 //! If another thread sends on the same connection meanwhile, the corked bytes leave with its bytes
 //! and before them. So the order stays.

@@ -70,7 +70,7 @@ impl Round<'_> {
         recv.partial = pass.left > 0;
         self.timed = true;
         self.account(recv, before);
-        // Also if another layer has panicked.
+        // The address counts also if another layer has panicked.
         if !ptr::eq(client, self.conn.client_addr()) {
             self.rename(recv);
         }
@@ -89,8 +89,8 @@ impl Round<'_> {
         if let Some(reason) = pass.error.take() {
             recv.ending = Some(Ending::Close(reason));
         } else if pass.ended {
-            // Bytes that a layer can still decode come before the end, and those that wait for the user to
-            // resume or for the protocol to have room.
+            // Bytes that a layer can still decode come before the end. So do bytes that wait for
+            // the user to resume or for the protocol to have room.
             let opened = recv.stage == Stage::Open;
             let paused = opened && (recv.again || self.conn.is_paused());
             if pass.again || recv.aside_until.is_some() || paused {

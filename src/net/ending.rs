@@ -182,7 +182,7 @@ impl Round<'_> {
             return;
         }
         recv.stage = Stage::Flushing;
-        // Their deadlines would cut off the bytes that were sent before.
+        // The deadlines of first bytes and handshake would cut off the bytes that were sent before.
         self.end_silence(recv);
         self.end_handshake(recv);
         self.set_closing(recv, true);

@@ -144,7 +144,8 @@ impl Conn {
             }
         });
         if had_early {
-            // The layers may have kept these bytes. A sender may wait until they no longer count.
+            // If the layers keep the early bytes, nothing is sent. A sender may wait for the
+            // backlog, in which they counted.
             self.mark_send(INBOX);
         }
         pass.unwrap_or_default()
@@ -284,7 +285,7 @@ impl Conn {
         if !done.is_empty() {
             guard(&self.group, "layer", || drop(done));
         }
-        // The log may send on this connection.
+        // Noted outside of the lock: the log may send on this connection.
         let result = result.map_err(|payload| note_panic(&self.group, "layer", payload)).ok();
         if result.is_none() {
             self.begin_close(CloseReason::Panic, ABORT);
@@ -316,14 +317,14 @@ impl Stack {
         Ok(())
     }
 
-    /// Returns the number of layers that bytes reach. A layer that is not ready stops those for the layers
-    /// above.
+    /// Returns the number of layers that bytes reach: a layer that is not ready passes none up.
     fn reached(&self) -> usize {
         let ready = self.slots.iter().take_while(|slot| slot.is_ready()).count();
         self.slots.len().min(ready + 1)
     }
 
-    /// Passes bytes up: new ones, or, if a layer can decode more, none. A layer that is not ready stops them.
+    /// Passes bytes up to the first layer that is not ready. `raw` is empty if a layer can decode
+    /// more without new bytes.
     fn receive(
         &mut self,
         conn: &Connection,
@@ -331,7 +332,7 @@ impl Stack {
         decoded: &mut Vec<u8>,
         encoded: &mut Vec<u8>,
     ) -> Result<(), Close> {
-        // A layer that has no room for more comes before those below it.
+        // The highest layer that can decode more goes first.
         let reached = self.reached();
         let mut index = self.slots[..reached].iter().rposition(|slot| slot.again).unwrap_or(0);
         let mut raw = Some(raw);
@@ -479,7 +480,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Passes bytes. The last one is `.`.
+    /// Layer that passes bytes unchanged, until its stream ends with a `.`.
     struct Dot;
 
     impl Layer for Dot {

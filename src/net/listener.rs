@@ -95,7 +95,7 @@ pub enum ListenError {
     },
     /// An option is out of its range.
     Options(ConfigError),
-    /// The ready listener could not be taken over or watched.
+    /// A ready listener could not be taken over, or a listener could not be watched.
     Watch(io::Error),
     /// The runtime drains.
     Draining,
@@ -190,7 +190,8 @@ impl Handle {
     /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once,
     /// unless it has to resolve a name. [`Protocol::opened`] is called when the connection is
     /// established. Bytes sent before that wait. Calls of the protocol may begin before this
-    /// returns. So `protocol` has all that they need; each connection may have a value of its own.
+    /// returns. So `protocol` must already have all that the calls need. Each connection may have a
+    /// value of its own.
     ///
     /// If a name has several addresses, they are tried one after the other. With a
     /// [`connect_timeout`](ConnectOptions::connect_timeout) each has an equal share of the time

@@ -13,8 +13,8 @@
 //! * **Layers.** TLS, or a header in front of the stream, is a [`Layer`] between the socket and the protocol.
 //!   A connection is `Opening` until its layers are ready.
 //! * **Half-close.** The last requests of a peer that finishes sending (`shutdown(SHUT_WR)`) are
-//!   answered. [`Protocol::ended`] decides. By default the connection ends when all bytes have
-//!   left.
+//!   answered. [`Protocol::ended`] decides whether the connection ends then. By default the
+//!   connection ends when all bytes have left.
 //! * **Flow control.** A peer that does not read fills the connection's backlog. Above
 //!   `write_high_watermark_bytes` the connection is not read, or, with [`FullBacklog::Notify`], the
 //!   protocol [pauses](Connection::pause_reads) the connection from which the bytes come, and resumes it
@@ -23,10 +23,11 @@
 //!   and the connection is read on until the peer has finished too.
 //! * **Reset.** Noticed when it arrives, also while the connection is not read; if a callback runs,
 //!   after it. Bytes that wait to be sent are dropped, and `closed` gets [`CloseReason::Reset`].
-//! * **Reset by us.** [`Connection::abort`] resets a connection, for example because the one behind it broke.
-//!   A connection that ends although sent bytes wait, at a time-out for example, is reset too, and so is one
-//!   that a drain cuts in a [held](Connection::hold) request: the peer must not take a part of the stream for
-//!   the whole. The peer of a Unix socket sees the end of the stream.
+//! * **Reset by us.** [`Connection::abort`] resets a connection, for example because the other
+//!   connection of a proxy broke. A connection that ends although sent bytes wait, at a time-out
+//!   for example, is reset too, and so is one that a drain cuts in a [held](Connection::hold)
+//!   request: the peer must not take a part of the stream for the whole. The peer of a Unix socket
+//!   sees the end of the stream.
 //! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the
 //!   peer's bytes is read and dropped for a while. Otherwise unread input would turn the close into
 //!   a reset, and the peer could lose the last reply.
@@ -161,10 +162,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// `received` passes that work by way of [`Connection::extension`]. `turn` says if other events
     /// wait after this one.
     ///
-    /// A half-close, a drain or an error of this `received` ends the connection only after this call, so
-    /// answers from here still leave. Any other end may come first, and then sends are refused: the
-    /// connection breaks, a thread calls `close`, or another worker receives later bytes that end it. Those
-    /// make `received` or a layer fail, for example, or are longer than `max_allowed_packet`.
+    /// A half-close, a drain or an error of this `received` ends the connection only after this
+    /// call, so answers from here still leave. Any other end may come first, and then sends are
+    /// refused: the connection breaks, a thread calls `close`, or another worker receives later
+    /// bytes that end it. For example, the later bytes make `received` or a layer fail, or are
+    /// longer than `max_allowed_packet`.
     fn released(&self, conn: &Connection, turn: Turn) {
         let _ = (conn, turn);
     }
@@ -229,10 +231,11 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = (conn, state);
     }
 
-    /// Called when the connection has ended. If the peer does not close its side after the last bytes,
-    /// that is when `linger_timeout` has passed. This is the last call for it, with two exceptions.
-    /// A [`drained`](Self::drained) may begin or end on another thread after this. Unless a half-close or
-    /// a drain has ended the connection, so may a [`released`](Self::released) for earlier bytes.
+    /// Called when the connection has ended. If the peer does not close its side after the last
+    /// bytes, that is when `linger_timeout` has passed. This is the last call for it, with two
+    /// exceptions. A [`drained`](Self::drained) may begin or end on another thread after this. If
+    /// neither a half-close nor a drain has ended the connection, a [`released`](Self::released)
+    /// for earlier bytes may do so too.
     fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {
         let _ = (conn, state, reason);
     }

@@ -116,8 +116,8 @@ impl Round<'_> {
         }
     }
 
-    /// Returns true if the next step of a stranger's handshake goes to the background first, because it
-    /// may take much CPU time.
+    /// Returns true if the next step of an accepted connection's handshake goes to the background
+    /// first, because it may take much CPU time.
     pub(super) fn defers(&self, recv: &mut Recv, is_urgent: bool) -> bool {
         if recv.handshake_until.is_none() || self.conn.origin == Origin::Outgoing {
             return false;

@@ -119,9 +119,9 @@ impl ListenOptions {
         self
     }
 
-    /// Limits the connections from one address, counted in the same way. Further ones are closed at
-    /// once. IPv6 addresses with the same first 64 bits count as one, and so do all peers of a Unix
-    /// socket.
+    /// Limits the connections from one address, counted as for
+    /// [`max_connections`](Self::max_connections). Further ones are closed at once. IPv6 addresses
+    /// with the same first 64 bits count as one, and so do all peers of a Unix socket.
     #[must_use]
     pub const fn max_connections_per_address(mut self, most: usize) -> Self {
         self.max_connections_per_address = Some(most);

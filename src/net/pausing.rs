@@ -1,4 +1,4 @@
-//! When a connection is not read, and how the input that it has kept goes on.
+//! Pauses of reading, and the delivery of input that was kept during a pause.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -93,7 +93,7 @@ impl Round<'_> {
             self.deliver_again(recv, |handler, conn, input| handler.notified(conn, input));
         let breaks = matches!(recv.ending, Some(Ending::Close(_) | Ending::Abort(_)));
         let goes_on = self.delivers(recv) && !breaks && !self.conn.is_paused();
-        // Of what it has read, the rest is for `received`.
+        // The rest of the bytes that the callback has read is for `received`.
         if outcome.has_read && outcome.left > 0 && goes_on {
             self.deliver_again(recv, received);
         }

@@ -35,9 +35,9 @@ pub struct Input<'a> {
     bytes: &'a [u8],
     /// Number of bytes: of `bytes`, or those that `more` keeps since the first `read_more`.
     total: usize,
-    /// Consumed ones of them.
+    /// Number of these bytes that were consumed.
     consumed: usize,
-    /// Consumed ones before the last `read_more`.
+    /// Number of bytes that were consumed before the last `read_more`.
     consumed_before: usize,
     needed: usize,
     aside_until: Option<Instant>,
@@ -48,7 +48,8 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// The announcements of the last call hold until they are replaced, or bytes are consumed.
+    /// Input with the announcements of the last call. Each holds until it is replaced; consumed
+    /// bytes end `needed`.
     pub(super) const fn new(bytes: &'a [u8], needed: usize, aside_until: Option<Instant>) -> Self {
         Self {
             bytes,

@@ -113,7 +113,8 @@ pub(super) struct Round<'a> {
     pub(super) received: usize,
     /// Bytes received for the layers.
     pub(super) encoded: usize,
-    /// Set when `received` of the protocol was called. Then the time of this run is a valid sample.
+    /// Set when bytes were received, or a layer or a callback with input was called. Then the time
+    /// of this run is a valid sample.
     pub(super) timed: bool,
     /// Set when the peer has sent its first bytes.
     first: bool,
@@ -200,7 +201,8 @@ impl Round<'_> {
         }
         let mut next = Next::Rest;
         // A peer that answers each reply with a request would keep the socket from ever running
-        // dry. So a drain reads until it is dry once. Bytes that a pause has kept come before its end.
+        // dry. So a drain reads until it is dry once. Bytes that a pause has kept are delivered
+        // before the drain ends the connection.
         let kept = recv.again || self.keeps_input(recv);
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting && !kept;
         let wanted = recv.stage.reads() && !recv.ended && !served && !marks.has(CLOSE);
@@ -356,7 +358,7 @@ impl Round<'_> {
         }
     }
 
-    /// Returns true if so many bytes, or the time since the first of them, end the turn.
+    /// Returns true if `bytes` received in this turn, or the time since its start, end the turn.
     fn is_spent(&self, bytes: usize, turn: Duration, context: &WorkerContext<'_>) -> bool {
         // Small requests cost more work than their bytes say, so time limits the turn too.
         bytes >= self.conn.group.config().read_budget_bytes

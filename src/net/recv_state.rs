@@ -123,7 +123,7 @@ impl Stage {
     }
 }
 
-/// Result of the last receive.
+/// End of a connection that takes effect once the received bytes have been released.
 #[derive(Debug)]
 pub(super) enum Ending {
     EndOfStream,
@@ -131,14 +131,15 @@ pub(super) enum Ending {
     Abort(CloseReason),
 }
 
-/// Result of a round.
+/// Result of one turn of a [`Round`](super::receive::Round).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// No work until a mark comes.
     Rest,
     /// More work is left, but other connections have their turn first.
     Requeue,
-    /// Reading stops because the backlog is high or the protocol has no room. [`RESUME`] will come.
+    /// Reading stops. [`RESUME`] will come if the backlog is high or the protocol has no room, and
+    /// [`UNPAUSED`] if the user has paused.
     Paused,
     /// The connection is about to end, but the received bytes must be released first. These marks
     /// are left for afterwards.

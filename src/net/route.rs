@@ -10,7 +10,7 @@ use super::address::Address;
 use crate::sys::clock;
 use crate::sys::socket::{self, Options};
 
-/// Addresses to connect to, and how.
+/// Addresses to connect to, and the options and time limit of the attempts.
 #[derive(Debug)]
 pub(super) struct Route {
     /// Addresses that were not tried yet, the last one first.

@@ -60,7 +60,7 @@ pub(super) struct Outbound {
     /// Total number of bytes that the socket has taken.
     sent_bytes: u64,
     due: Option<Due>,
-    /// Excuse for a peer that could not be served before that time.
+    /// Excuse of a peer that has missed `due`, if this runtime was late too.
     excuse: Excuse,
     /// Set when the backlog rose above the high watermark, or a reader paused for the backlog and
     /// the inbox. Cleared at the low watermark.
@@ -129,7 +129,7 @@ impl Conn {
 
     /// Sends the inbox, or holds it while this thread holds a cork.
     pub(super) fn send_inbox(self: &Arc<Self>, left: Left) -> Sent {
-        // Held bytes leave before they would cost the connection its life.
+        // Held bytes leave before they would make the connection exceed its share of the budget.
         if !cork::is_corked() || left.len >= cork::FULL || self.over_budget(left.total).is_some() {
             self.mark_send(INBOX);
             self.keep_budget(self.group.usage().buffered_bytes());
@@ -189,7 +189,7 @@ impl Conn {
         })
     }
 
-    /// The same, for bytes that all later senders must find.
+    /// Like `leave_in_inbox`, for bytes that all later senders must find.
     pub(super) fn leave_chunk_in_inbox(&self, chunk: Vec<u8>) -> Option<Left> {
         self.leave(chunk.len(), true, |inbox| {
             if inbox.is_empty() {
@@ -217,8 +217,7 @@ impl Conn {
         Some(Left { len: inbox.len(), pending: self.pending.load(Ordering::Relaxed), total })
     }
 
-    /// Called when the receiving side has paused because of the backlog or the inbox. [`RESUME`]
-    /// follows when the backlog is at the low watermark.
+    /// Asks for [`RESUME`] when backlog and inbox are at the low watermark.
     pub(super) fn resume_when_low(self: &Arc<Self>) {
         self.mark_send(READER_WAITS);
     }
@@ -292,8 +291,7 @@ impl Conn {
             }
             return Sent::Closed;
         }
-        // Acquire: pairs with the Release in `leave_in_inbox`. Corked bytes leave before later
-        // ones.
+        // Acquire: pairs with the Release in `leave`. Corked bytes leave before later ones.
         let corked = self.corked.load(Ordering::Acquire);
         if corked || marks.has(INBOX) {
             let mut inbox = lock(&self.inbox);

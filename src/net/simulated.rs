@@ -369,7 +369,7 @@ mod tests {
         let mut world = World::new(MORE_THAN_A_SOCKET_TAKES, TIMEOUT);
         let paused = |world: &World| world.runtime.handle().stats().paused_connections;
         world.sends(FRAME);
-        // It is read while the backlog is high.
+        // The second frame arrives while the backlog is high.
         world.sends(FRAME);
         assert_eq!(paused(&world), 1);
         assert_eq!(world.reads(2 * MORE_THAN_A_SOCKET_TAKES), 2 * MORE_THAN_A_SOCKET_TAKES);
@@ -761,7 +761,7 @@ mod tests {
         }
     }
 
-    /// Takes all input. While the connection is open, more has come whenever it has done so, and
+    /// Returns code that takes all input. After each of its calls more input has arrived, and
     /// another worker has taken the event.
     fn floods(peer: UnixStream) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> {
         let calls = AtomicU32::new(0);
@@ -808,7 +808,7 @@ mod tests {
         assert_eq!(*lock(&calls), ["draining", "received", "released", "closed"]);
     }
 
-    /// It could end the connection, and the answer that `released` sends would be lost.
+    /// Another worker could end the connection, and the answer that `released` sends would be lost.
     #[test]
     fn no_other_worker_takes_a_connection_that_is_about_to_end_while_it_is_released() {
         let (mut world, calls) = Noting::world(|_| {
@@ -856,7 +856,7 @@ mod tests {
         while world.conn.send(FRAME) == Sent::Sent {}
         let mut taken = vec![0; MORE_THAN_A_SOCKET_TAKES];
         assert!(matches!(world.peer.read(&mut taken), Ok(1..)));
-        // So little that it is not the fault of this runtime.
+        // The deadline is missed by 1 ms, too little to be the fault of this runtime.
         world.now += TIMEOUT + Duration::from_millis(1);
         clock::simulate(Some(world.now));
         assert_eq!(world.conn.send([0]), Sent::Sent);

@@ -154,8 +154,8 @@ struct Tls {
     tls: rustls::Connection,
     /// Set until the handshake is complete.
     handshaking: bool,
-    /// Bytes since the last that were decoded. `rustls` may keep all: the messages of a handshake, and the
-    /// beginning of a later message that spans records.
+    /// Number of bytes passed to `rustls` since it last decoded some. It may keep all of them: the
+    /// messages of a handshake, and the beginning of a later message that spans records.
     kept_bytes: usize,
     /// Set when the peer has sent `close_notify`.
     ended: bool,
@@ -163,7 +163,8 @@ struct Tls {
 
 impl From<rustls::Connection> for Tls {
     fn from(mut tls: rustls::Connection) -> Self {
-        // Bytes are passed on at once. Those sent before the handshake wait in the connection.
+        // No limit is needed: bytes are passed on at once, and those sent before the handshake wait
+        // in the connection.
         tls.set_buffer_limit(None);
         Self { tls, handshaking: true, kept_bytes: 0, ended: false }
     }
@@ -183,7 +184,7 @@ impl Tls {
         {
             self.kept_bytes += size;
             let read = self.read(input.take(size), decoded);
-            // The alert, if it failed.
+            // Also after a failed read, to send its alert.
             self.write(answer);
             read?;
             if self.handshaking && !self.tls.is_handshaking() {

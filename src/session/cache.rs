@@ -124,7 +124,8 @@ impl<T: ?Sized> Part<T> {
     }
 }
 
-/// Overhead of an entry, in bytes: itself, its key twice, and the links of the list.
+/// Upper bound of an entry's overhead, in bytes: itself, its key, the links of the list, and its
+/// place in the hash table.
 const ENTRY_BYTES: usize = 256;
 
 struct Key {

@@ -41,8 +41,8 @@ pub(super) struct ConnShared {
     urgent: Mutex<usize>,
     /// Set when the peer sends no more or the server drains. A request without credit then fails.
     finished: AtomicBool,
-    /// Set when the server drains. The writer locks each session's mail afterwards; readers hold
-    /// that lock.
+    /// Set when the server drains. The writer locks each session's mail afterwards and wakes the
+    /// busy sessions. So a session that has missed the flag is closed as idle, or runs again.
     draining: AtomicBool,
     /// Set when the peer gets no more answers.
     ended: AtomicBool,

@@ -39,7 +39,7 @@ pub struct Ending {
     error: Option<SessionError>,
 }
 
-/// Number of warnings that MySQL keeps by default (`max_error_count`).
+/// Number of warnings that MySQL 5.7 keeps by default (`max_error_count`; 1024 since 8.0).
 const MOST_WARNINGS: usize = 64;
 
 impl Ending {

@@ -41,7 +41,8 @@ pub(super) struct Queued {
 pub(super) enum SessionCommand {
     Open,
     Sql(Box<StmtExecute>),
-    /// Beside the request the memory that its plan takes in the cache, if it is to be kept.
+    /// The request, and the bytes of memory that its plan takes in the cache if the plan is to be
+    /// kept.
     Plan(Box<ExecPlan>, usize),
     Savepoint(AutoSp),
     ExpectOpen(expect::Open),
@@ -252,8 +253,8 @@ impl<H> Mailbox<H> {
         self.used.get_or_insert(now);
     }
 
-    /// Counts a request for timestamps that has arrived `now`. Returns false if it comes behind the end
-    /// of the session. Then it is one on an id without a session.
+    /// Counts a request for timestamps that has arrived `now`. Returns false if it comes behind the
+    /// end of the session. Then it counts as a request on an id without a session.
     pub(super) fn ask_timestamps(&mut self, now: Instant) -> bool {
         self.set_used(now);
         let is_open = !self.closed && !self.closing;
@@ -337,8 +338,8 @@ impl<H> Mailbox<H> {
         }
     }
 
-    /// Cancels waiting requests that are older than `timeout`. Returns true if the running request is,
-    /// and the time until the next one is.
+    /// Cancels waiting requests that are older than `timeout`. Returns true if the running request
+    /// is older too, and the time until the next request becomes so old.
     pub(super) fn check_deadline(
         &mut self,
         now: Instant,

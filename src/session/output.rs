@@ -3,10 +3,10 @@
 //! Each reply is written into one buffer, and passed to the connection at its end. Long rows are
 //! passed on when they have 16 KiB, or when the first of them is 0.1 ms old.
 //!
-//! If a quick request is followed by others, its reply is passed on under a [`Cork`]. So the replies
-//! of one run leave in one send. They leave behind a request that is not quick, and before an announced
-//! wait. If a handler waits unannounced, another worker sends them. If several sessions of a connection
-//! run in a row, one cork holds the replies of them all.
+//! If a quick request is followed by others, its reply is passed on under a [`Cork`]. So the
+//! replies of one run leave in one send. They leave after a request that is not quick, and before
+//! an announced wait. If a handler waits unannounced, another worker sends them. If several
+//! sessions of a connection run in a row, one cork holds the replies of them all.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -78,7 +78,7 @@ impl Output {
     pub(super) fn begin(&self, owner: Option<&Arc<SessionShared>>) {
         self.pressed.set(self.conn.net.pending_bytes() > 0);
         let mut current = self.current.borrow_mut();
-        debug_assert!(current.buffer.is_empty(), "this would change hands");
+        debug_assert!(current.buffer.is_empty(), "earlier frames would get another owner");
         current.owner = owner.cloned();
     }
 

@@ -362,7 +362,7 @@ impl<S: Service> Reader<S> {
         };
         match self.open_session(id) {
             Ok(session) => self.queue_in(session, queued),
-            // Not `Duplicate`: the old session was closed, and only this thread opens sessions.
+            // Impossible: the old session was closed, and only this thread opens sessions.
             Err(NotOpened::Duplicate) => self.not_found(id),
             Err(NotOpened::Limit(error)) => self.too_many(id, error),
         }

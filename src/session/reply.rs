@@ -314,7 +314,7 @@ impl Deferred {
                 Err(SessionError::panicked())
             });
             let outcome = match state.conclude(out, result) {
-                // Often this is the whole rest. Otherwise the session continues.
+                // Often the feed has the whole rest at once. Otherwise the session continues.
                 Outcome::Fed(state, None) => feed(state, out, &mut panicked),
                 outcome => outcome,
             };

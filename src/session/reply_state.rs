@@ -107,7 +107,8 @@ pub(super) enum Pulled {
 
 /// Bytes that a source or relay may send in a turn.
 const FEED_BUDGET: usize = 256 << 10;
-/// Bytes of its first turn. A longer reply goes behind shorter ones.
+/// Bytes that the source or relay may send in its first turn. A longer reply goes behind shorter
+/// ones.
 const FIRST_FEED_BUDGET: usize = 32 << 10;
 
 impl ReplyState {

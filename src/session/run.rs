@@ -79,7 +79,7 @@ struct Body<T> {
 /// Unfinished request between two runs.
 enum Unfinished {
     None,
-    /// Beside it the error with which the session ends after the answer, if it does.
+    /// The deferral, and the error with which the session ends after the answer, if it does.
     Deferred(Arc<Deferral>, Option<SessionError>),
     Fed(Box<ReplyState>, Option<Blocked>),
 }

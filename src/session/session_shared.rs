@@ -46,8 +46,8 @@ pub(super) struct SessionShared {
     waits_for_room: AtomicBool,
     /// Notified when a waiting writer may have got credit, room or a cancellation.
     changed: Signal,
-    /// Held during the call. The end of a cancelled request takes the lock too, so the call is over
-    /// before the next request begins. Taken before `mail`.
+    /// Locked while the callback runs. The end of a cancelled request takes the lock too, so the
+    /// call is over before the next request begins. Taken before `mail`.
     cancel: Mutex<Cancel>,
 }
 
@@ -83,7 +83,8 @@ impl SessionShared {
     /// Queues a command, or gives it back with the reason of the refusal.
     pub(super) fn queue(&self, queued: Queued) -> Result<(), (NotQueued, Queued)> {
         let limit = self.conn.config().max_queued_messages;
-        // The request would wait for a thread, and all threads may wait for this client.
+        // On the reserve thread an ordinary session must not make the reader wait: all other
+        // threads may wait for this client.
         let may_wait = || !self.conn.group().runs_urgent_alone() || self.class().is_urgent();
         let mut mail = lock(&self.mail);
         let admitted = mail.admit(limit, queued.arrived, may_wait);
@@ -224,7 +225,8 @@ impl SessionShared {
         drop(hold);
     }
 
-    /// Cancels requests that are older than `timeout`. Returns the time until the next one is.
+    /// Cancels requests that are older than `timeout`. Returns the time until the next request
+    /// becomes so old.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
         let (late, next) = lock(&self.mail).check_deadline(now, timeout);
         if late {
@@ -534,7 +536,7 @@ mod tests {
         }
     }
 
-    /// All other threads may wait for that client.
+    /// All other threads may wait for the client of the full mailbox.
     #[test]
     fn on_the_reserve_worker_a_full_mailbox_waits_only_for_a_session_in_a_transaction() {
         let config = Config::default();

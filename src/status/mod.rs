@@ -112,10 +112,11 @@ impl Status {
         self
     }
 
-    /// Adds a table of the host: a pool, a cache, a queue. `rows` is called for each look, on a worker.
-    /// It returns the name and the numbers of each row, in the order of `columns`. Names of rows differ
-    /// from each other, and so do names of tables. The page shows the first 100 rows. In the metrics
-    /// each number is an `epoll_group_table` with the labels `table`, `row` and `column`.
+    /// Adds a table of the host: a pool, a cache, a queue. `rows` is called for each look, on a
+    /// worker. It returns the name and the numbers of each row, in the order of `columns`. Names of
+    /// rows must differ from each other, and so must names of tables. The page shows the first 100
+    /// rows. In the metrics each number is an `epoll_group_table` with the labels `table`, `row`
+    /// and `column`.
     ///
     /// A pool, for example: `|| pool.status().iter().map(|backend| …).collect()`.
     #[must_use]

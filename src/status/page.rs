@@ -143,12 +143,13 @@ fn quantiles(period: &str, histogram: &Histogram) -> String {
     format!("<td class=\"text\">{period}<td>{samples}<td>{p50}<td>{p99}<td>{p999}<td>{max}")
 }
 
-/// First and last power of two of a chart, in nanoseconds. Samples beyond are in its last bars.
+/// First and last power of two of a chart, in nanoseconds. Samples beyond them are in its first and
+/// its last bar.
 const FIRST: u32 = 8;
 const LAST: u32 = 35;
 const BARS: usize = (LAST + 1 - FIRST) as usize;
 
-/// Bars of all samples, and before them those of the recent ones.
+/// Bars of all samples, and in front of them the bars of the recent samples.
 fn chart(all: &Histogram, recent: &Histogram) -> String {
     const STEP: u32 = 10;
     const HEIGHT: f64 = 34.0;

@@ -1,4 +1,4 @@
-//! Notifications about the backlog to the layer above.
+//! Cost estimates, notifications about the backlog, corks, and early bytes of a Unix server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -270,7 +270,8 @@ fn bytes_that_a_unix_server_sends_at_once_are_received() {
         for _ in 0..CONNECTIONS {
             let (mut peer, _) = listener.accept().expect("a connection");
             peer.write_all(b"hello").expect("room");
-            // The end of the one before is an event too. It must not hide that its bytes are unread.
+            // Drops the connection before this one. Its end is an event too, which must not hide
+            // that its bytes are unread.
             before = Some(peer);
         }
         before

@@ -11,8 +11,9 @@
 //!                       └ half a byte each ────────────────┘
 //! ```
 //!
-//! Values of types (TLVs) are skipped, and so is their checksum. It is written here because the crates
-//! `ppp` 2.3 and `proxy-header` 0.1 accept ports such as `+80`, and their errors have no values.
+//! Further fields (TLVs: type, length, value) are skipped, and so is the checksum among them. The
+//! parser is written here because the crates `ppp` 2.3 and `proxy-header` 0.1 accept ports such as
+//! `+80`, and their errors have no values.
 
 use std::ffi::OsString;
 use std::fmt;

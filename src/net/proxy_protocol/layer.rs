@@ -8,8 +8,8 @@ use super::super::read_buf::Input;
 use super::header::{ProxyHeader, ProxyVersion};
 use super::network::Network;
 
-/// Layer of a listener behind proxies. Each connection must begin with a PROXY header of version 1 or 2,
-/// and come from a trusted network.
+/// Maker of the layers of a listener behind proxies. Each connection must begin with a PROXY header
+/// of version 1 or 2, and come from a trusted network.
 pub(crate) struct AcceptHeaders(Vec<Network>);
 
 impl AcceptHeaders {
@@ -56,7 +56,7 @@ impl Layer for Accept {
         if let ProxyHeader::Proxied { client, .. } = &header {
             self.client = Some(client.clone());
         }
-        // It is there already if a second such layer follows. The first one counts.
+        // The extension is there already if this is the second such layer. The first header counts.
         let _ = conn.set_extension(header);
         Ok(LayerState::Done)
     }
@@ -71,7 +71,7 @@ impl Layer for Accept {
     }
 }
 
-/// Layer of an outgoing connection that begins with a PROXY header.
+/// Maker of the layer of an outgoing connection that begins with a PROXY header.
 pub(crate) struct SendHeader(Vec<u8>);
 
 impl SendHeader {

@@ -62,7 +62,7 @@ fn take_and_ask(peer: &mut UnixStream) {
     peer.write_all(&[0]).expect("room");
 }
 
-/// Returns the number of locked operations that most batches of so many events need.
+/// Returns the number of locked operations that most batches of `events` events need.
 fn locked_in_batches_of(events: usize) -> Locked {
     let config = Config::default()
         .epoll_groups(1)
@@ -110,7 +110,7 @@ static QUESTION: [u8; 32 << 10] = [0; 32 << 10];
 const QUESTIONS: usize = 10;
 
 impl Protocol for Sizes {
-    /// Sizes, and the number of bytes left of the question.
+    /// Sizes of the inputs, and the number of bytes left of all questions.
     type State = (Vec<usize>, usize);
 
     fn opened(&self, conn: &Connection) -> Result<Self::State, Close> {
@@ -166,7 +166,8 @@ fn in_a_crowded_group_quick_input_comes_in_pieces_that_grow_and_slow_input_in_sm
     assert_eq!(quick[3..], [QUESTION.len(); QUESTIONS - 1]);
     let long = sizes_if_a_run_takes(|_| Duration::from_millis(2), false);
     assert!(long.ends_with(&[PIECE; 8]), "{long:?}");
-    // From the sixth on, at first with less input than was asked for.
+    // Runs are slow from the sixth input on. The first of these inputs are smaller than the receive
+    // allowed.
     let slow_later = |before| if before < 5 { QUICK } else { Duration::from_micros(300) };
     let later = sizes_if_a_run_takes(slow_later, true);
     assert_eq!(later[3..6], [QUESTION.len(); 3]);

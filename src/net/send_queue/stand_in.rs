@@ -102,7 +102,6 @@ impl Conn {
         mem::take(&mut *lock(&self.marks))
     }
 
-    /// Fills the socket.
     pub(super) fn fill(&self) {
         SockRef::from(&self.socket).set_send_buffer_size(1).expect("rounded up");
         while (&self.socket).write(&[0; 4096]).is_ok() {}
@@ -143,7 +142,7 @@ impl Group {
         Usage
     }
 
-    /// A worker is free at once.
+    /// Drops the value now, as a free worker would.
     pub(super) fn queue_drop<T: Any + Send>(&self, remains: T) {
         drop(remains);
     }

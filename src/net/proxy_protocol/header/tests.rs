@@ -75,7 +75,8 @@ fn headers_are_sent_in_the_form_of_the_specification() {
         let (bytes, header) = &golden[index];
         assert_eq!(&header.encode(ProxyVersion::V2), bytes);
     }
-    // A mapped address is sent as what it is. Of two families, one is mapped.
+    // A mapped address is sent as the IPv4 address inside. If the families differ, the IPv4 address
+    // is mapped.
     let mapped = proxied("[::ffff:10.0.0.1]:1", "10.0.0.2:2").encode(ProxyVersion::V1);
     assert_eq!(mapped, b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n");
     let mixed = proxied("[::1]:1", "10.0.0.2:2").encode(ProxyVersion::V1);
@@ -156,7 +157,7 @@ fn naive(stream: &[u8]) -> Result<Option<(ProxyHeader, usize)>, ()> {
     if !stream.starts_with(SIGNATURE) {
         return Err(());
     }
-    // A whole header with zeros behind shows the errors in the first 16 bytes.
+    // Zeros stand for those of the first 16 bytes that have not arrived.
     let mut fixed = stream.to_vec();
     fixed.resize(stream.len().max(FIXED), 0);
     let needed = match fixed[12..14] {
