@@ -161,6 +161,7 @@ pub(super) struct Acceptor {
 }
 
 /// State that only one acceptor at a time may touch.
+#[derive(Default)]
 struct Accept {
     /// Descriptor in reserve. It is given up to accept one client and close its connection.
     reserve: Option<OwnedFd>,
@@ -173,20 +174,6 @@ struct Accept {
     accepted: u32,
     starving: Option<Starving>,
     wake_up: Option<TimerId>,
-}
-
-impl Accept {
-    fn new(reserve: Option<OwnedFd>) -> Self {
-        Self {
-            reserve,
-            stopping: false,
-            closed: false,
-            errors_in_a_row: 0,
-            accepted: 0,
-            starving: None,
-            wake_up: None,
-        }
-    }
 }
 
 /// Start of a series of failed attempts to accept, and the current pause between them.
@@ -252,7 +239,7 @@ impl Acceptor {
         class: Class,
         shared: Arc<Shared>,
     ) -> io::Result<Part> {
-        let accept = Accept::new(Some(reserve_descriptor()?));
+        let accept = Accept { reserve: Some(reserve_descriptor()?), ..Accept::default() };
         let acceptor = Arc::new(Self {
             group: Arc::clone(group),
             shared,
@@ -323,7 +310,8 @@ impl Acceptor {
             return false;
         }
         let mut asked = false;
-        for _ in 0..self.group.config().accept_budget {
+        let mut left = self.group.config().accept_budget;
+        while left > 0 {
             match accept_one() {
                 Ok((socket, peer)) => {
                     accept.starving = None;
@@ -332,10 +320,11 @@ impl Acceptor {
                     self.admit(socket, peer);
                 }
                 Err(error) if !asked && policy(&error) == Policy::Pause => {
-                    // Try again: a descriptor that was closed before the request caused no
-                    // notification.
+                    // Try again, beyond the budget: a descriptor that was closed before the request
+                    // caused no notification.
                     asked = true;
                     self.ask_for_descriptor();
+                    continue;
                 }
                 Err(error) => {
                     if self.failed(accept, &error) {
@@ -343,6 +332,7 @@ impl Acceptor {
                     }
                 }
             }
+            left -= 1;
         }
         true
     }
@@ -614,7 +604,7 @@ mod tests {
             protocol: Arc::new(Typed::new(Deaf, ConnOptions::default())),
             class: Class::Ordinary,
             token: OnceLock::from(Token::decode(Token::FIRST)),
-            accept: Runner::new(Accept::new(None)),
+            accept: Runner::new(Accept::default()),
             cost: Cost::unknown(),
         };
         (acceptor, client)
@@ -631,10 +621,23 @@ mod tests {
         let token = part.expect("there is room").token;
         let starved = Acceptor { token: OnceLock::from(token), ..starved };
         let refuse = || Err(io::Error::from_raw_os_error(libc::EMFILE));
-        assert!(!starved.turn(&mut Accept::new(None), READABLE, refuse));
+        assert!(!starved.turn(&mut Accept::default(), READABLE, refuse));
         assert_eq!(runtime.queued(), 0);
         usage.descriptor_closed();
         assert_eq!(runtime.queued(), 1);
+    }
+
+    /// Found by review: the budget was spent on the second attempt, so the turn was repeated without end.
+    #[test]
+    fn a_listener_with_a_budget_of_one_pauses_without_descriptors() {
+        let config = Config::default().accept_budget(1);
+        let runtime = Simulated::new(config).expect("descriptors");
+        let (acceptor, _client) = acceptor(&runtime, "budget");
+        let refuse = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(!acceptor.turn(&mut Accept::default(), READABLE, refuse));
+        let stats = runtime.handle().stats();
+        let counted = [Counter::AcceptErrorsResources, Counter::AcceptPauses];
+        assert_eq!(counted.map(|counter| stats.get(counter)), [1, 1]);
     }
 
     #[test]
@@ -645,7 +648,7 @@ mod tests {
         acceptor.token = OnceLock::new();
         let successor = acceptor.socket.try_clone().expect("a descriptor");
         acceptor.shared.pass_on();
-        let mut accept = Accept::new(None);
+        let mut accept = Accept::default();
         let none = || panic!("the client is left to the successor");
         assert!(!acceptor.turn(&mut accept, STOP, none));
         assert!(accept.closed);
@@ -658,7 +661,7 @@ mod tests {
     fn turned_away(errno: i32) -> [u64; 3] {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let (acceptor, _client) = acceptor(&runtime, &errno.to_string());
-        let mut accept = Accept::new(None);
+        let mut accept = Accept::default();
         let began = Instant::now();
         for millis in [0, 500, 1000] {
             clock::simulate(Some(began + Duration::from_millis(millis)));
@@ -713,7 +716,7 @@ mod tests {
     fn a_listener_pauses_after_many_failed_clients_and_counts_each() {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let (acceptor, _client) = acceptor(&runtime, "failed");
-        let mut accept = Accept::new(None);
+        let mut accept = Accept::default();
         let mut fails =
             || acceptor.failed(&mut accept, &io::Error::from_raw_os_error(libc::ECONNABORTED));
         let ended: Vec<_> = (0..2 * MOST_ERRORS_IN_A_ROW).filter(|_| fails()).collect();
