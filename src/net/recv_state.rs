@@ -14,6 +14,7 @@ use crate::sync::runner::Marks;
 use crate::sys::clock;
 
 /// State that only one receiver at a time may touch.
+#[derive(Default)]
 pub(super) struct Recv {
     pub(super) stage: Stage,
     /// Number of times that the size of a receive in pieces was doubled.
@@ -81,13 +82,14 @@ pub(super) struct Recv {
 }
 
 /// State of the receiving side; see the picture in [`super`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Outgoing connection that is not established, with the time by which it must be.
     Connecting {
         until: Option<Instant>,
     },
     /// No event has been handled yet.
+    #[default]
     New,
     /// The layers are not ready.
     Handshaking,
@@ -152,13 +154,13 @@ impl Recv {
         silent_until: Option<Instant>,
         handshake_until: Option<Instant>,
     ) -> Self {
-        Self { silent_until, handshake_until, ..Self::new(Stage::New) }
+        Self { silent_until, handshake_until, ..Self::default() }
     }
 
     /// State of an outgoing connection.
     pub(super) fn outgoing(until: Option<Instant>, route: Route) -> Self {
         let route = Some(Box::new(route));
-        Self { unopened: true, route, ..Self::new(Stage::Connecting { until }) }
+        Self { stage: Stage::Connecting { until }, unopened: true, route, ..Self::default() }
     }
 
     pub(super) const fn origin(&self) -> Origin {
@@ -208,43 +210,6 @@ impl Recv {
             self.doublings = self.doublings.saturating_sub(1);
         } else if full && took <= PIECE_TIME / 2 && self.piece() < buffer {
             self.doublings += 1;
-        }
-    }
-
-    fn new(stage: Stage) -> Self {
-        Self {
-            stage,
-            doublings: 0,
-            hung_up: false,
-            ended: false,
-            ending: None,
-            later: Marks::NONE,
-            unopened: false,
-            route: None,
-            handshake_until: None,
-            deferred: false,
-            undecoded: false,
-            partial: false,
-            again: false,
-            drain_later: false,
-            awaiting: false,
-            paused: false,
-            full: false,
-            closing: false,
-            busy: false,
-            dry: false,
-            idle: false,
-            silent_until: None,
-            has_spoken: false,
-            heard_at: None,
-            frame_until: None,
-            frame_late: false,
-            frame_excuse: Excuse::default(),
-            aside_until: None,
-            shrink_at: None,
-            buf: ReadBuf::default(),
-            handler: None,
-            reason: None,
         }
     }
 }
