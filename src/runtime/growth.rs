@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::group::Group;
-use super::noise::log;
+use super::noise::{log, log_some};
 use super::scale::{Load, Rules, Scale, Seen};
 use super::threads::{Refusal, ThreadReason};
 use super::worker_slot::ThreadKind;
@@ -141,7 +141,7 @@ impl Group {
             Err(Refusal::Failed(error)) => {
                 self.count(Counter::ThreadStartFailed, 1);
                 if logs {
-                    log!(debug, group = self.index(), %error, "no thread");
+                    log_some!(self, Thread, DEBUG, debug, group = self.index(), %error, "no thread");
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! the end of the second reports their number. So no peer can fill the host's log.
 //!
 //! Events with another bound are logged without this limit: threads that start (bounded by
-//! `max_threads` and `dynamic_threads_shrink_time`), listeners that end, calls that the system
+//! `max_threads` and `dynamic_threads_shrink_time`), listeners that end, other calls that the system
 //! refuses.
 
 use std::sync::{Mutex, Weak};
@@ -32,14 +32,23 @@ pub(crate) enum Topic {
     Long,
     /// Frames were relayed out of place.
     Relay,
+    /// The system has refused a thread.
+    Thread,
 }
 
-const TOPICS: usize = Topic::Relay as usize + 1;
+const TOPICS: usize = Topic::Thread as usize + 1;
 const WINDOW: Duration = Duration::from_secs(1);
 
 impl Topic {
-    const ALL: [Self; TOPICS] =
-        [Self::Closed, Self::Unserved, Self::Kill, Self::Panic, Self::Long, Self::Relay];
+    const ALL: [Self; TOPICS] = [
+        Self::Closed,
+        Self::Unserved,
+        Self::Kill,
+        Self::Panic,
+        Self::Long,
+        Self::Relay,
+        Self::Thread,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -49,6 +58,7 @@ impl Topic {
             Self::Panic => "handler panicked",
             Self::Long => "a handler runs long",
             Self::Relay => "relayed out of place",
+            Self::Thread => "no thread",
         }
     }
 }
