@@ -373,6 +373,8 @@ impl<S: Service> Reader<S> {
     fn ask_account(&mut self, queued: &mut Queued) -> Result<(), SessionError> {
         let conn = &self.server_conn.conn;
         let (account, limits) = (conn.account_use(), &conn.account().limits);
+        // Before the slot: a request that is refused at once uses up none.
+        let place = account.take_request(limits)?;
         let slot = match self.slot {
             Some(slot) => slot,
             None => account.slot(limits, self.now)?,
@@ -382,7 +384,7 @@ impl<S: Service> Reader<S> {
             self.unconsumed_until = Some(slot);
             return Ok(());
         }
-        queued.place = account.take_request(limits)?;
+        queued.place = place;
         Ok(())
     }
 

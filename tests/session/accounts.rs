@@ -151,7 +151,25 @@ fn limits_of_requests_do_not_apply_to_operators_not_even_to_single_statements() 
     }
     assert_eq!(server.count(Counter::RequestsRefusedAccount), 0);
     let failure = server.client().execute(AUTO | 3, "one").failure();
-    assert_exceeded(&failure, "max_requests_per_second", 0);
+    assert_exceeded(&failure, "max_requests", 0);
+}
+
+/// Found by review: refused requests used up the rate, so later requests were refused, too.
+#[test]
+fn a_request_that_max_requests_refuses_uses_up_no_rate() {
+    let limits =
+        AccountLimits::default().max_requests(1).max_requests_per_second(10, Duration::ZERO);
+    let server = server(limits);
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate a"));
+    server.control.wait_at("a", 1);
+    for _ in 0..20 {
+        assert_exceeded(&client.execute(3, "one").failure(), "max_requests", 1);
+    }
+    server.control.open("a");
+    client.reply(2).one();
+    eventually(LONG, || used(&server).2 == 0);
+    client.execute(3, "one").one();
 }
 
 #[test]
