@@ -395,7 +395,7 @@ impl<M: Manage> Pool<M> {
         Ok(())
     }
 
-    /// Gives a backend limits of its own.
+    /// Gives a backend limits of its own. Does nothing after [`close`](Self::close).
     ///
     /// # Errors
     ///
