@@ -14,6 +14,7 @@ use rusqlite::{Connection, Error, Result, ffi};
 use crate::node::columns::{OUT_OF_RANGE, triggers, written};
 use crate::node::dialect::like;
 use crate::node::interrupt::Interrupt;
+use crate::node::plan::leading_number;
 use crate::node::pool::LONGEST_VALUE;
 use crate::node::variables::VERSION;
 
@@ -219,7 +220,7 @@ fn of_texts(db: &Connection, caller: &Caller) -> Result<()> {
         let is_true: Option<f64> = context.get::<Value>(0).map(|value| match value {
             Value::Integer(number) => Some(number as f64),
             Value::Real(number) => Some(number),
-            Value::Text(text) => text.trim().parse().ok(),
+            Value::Text(text) => Some(leading_number(text.as_bytes())),
             Value::Null | Value::Blob(_) => None,
         })?;
         let chosen = if is_true.is_some_and(|number| number != 0.0) { 1 } else { 2 };

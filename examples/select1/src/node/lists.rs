@@ -140,11 +140,15 @@ impl Database {
                     _ if facts.multiple_key => "MUL",
                     _ => "",
                 });
-                let default = default.trim_matches(['(', ')']);
+                let inside = |text: &str, from, to| {
+                    text.strip_prefix(from)?.strip_suffix(to).map(str::to_owned)
+                };
+                let default = inside(&default, '(', ')').unwrap_or(default);
                 if default.is_empty() || default.eq_ignore_ascii_case("null") {
                     row.null();
                 } else {
-                    row.text(default.trim_matches('\''));
+                    let text = inside(&default, '\'', '\'').map(|text| text.replace("''", "'"));
+                    row.text(text.unwrap_or(default));
                 }
                 row.text(if facts.auto_increment { "auto_increment" } else { "" });
             })?;

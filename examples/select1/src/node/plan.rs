@@ -40,6 +40,7 @@ use crate::node::pool::Lent;
 pub use access::Cache;
 use shape::Asked;
 pub use stages::PlanRows;
+pub(super) use value::leading_number;
 
 /// Plan, read as far as possible without a table.
 #[derive(Debug)]

@@ -184,6 +184,8 @@ impl Engine {
             (Seconds::Argument, [ScalarValue::Signed(seconds)]) => *seconds as f64,
             (Seconds::Argument, [ScalarValue::Unsigned(seconds)]) => *seconds as f64,
             (Seconds::Argument, [ScalarValue::Double(seconds)]) => *seconds,
+            (Seconds::Argument, [ScalarValue::Float(seconds)]) => f64::from(*seconds),
+            (Seconds::Argument, [ScalarValue::Bool(one)]) => f64::from(u8::from(*one)),
             (Seconds::Argument, [ScalarValue::RawString(text) | ScalarValue::String(text, _)]) => {
                 std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(-1.0)
             }

@@ -70,6 +70,9 @@ fn a_time_without_end_is_waited_for_and_harms_nobody() {
         assert_eq!(failure(&mut waiting, sql).code, 1210, "{sql}");
     }
     assert_eq!(rows(&mut waiting, "select sleep('0.001')"), "0;");
+    for argument in [Scalar::float(0.001), Scalar::bool(false)] {
+        waiting.run(2, request::query_with("select sleep(?)", [argument])).good();
+    }
 }
 
 #[test]
@@ -507,6 +510,7 @@ fn functions_take_what_they_take_in_mysql() {
         ("select left(123, 2), right(123, 2), char_length(123)", "12|23|3;"),
         ("select left('a', null), left(null, 1), char_length(null)", "NULL|NULL|NULL;"),
         ("select concat_ws(1, 'a', null, 2), concat_ws(null, 'a')", "a12|NULL;"),
+        ("select if('1x', 1, 2), if('inf', 1, 2), if(' 0.5', 1, 2)", "1|2|1;"),
     ] {
         assert_eq!(rows(&mut client, sql), expected, "{sql}");
     }
@@ -516,10 +520,12 @@ fn functions_take_what_they_take_in_mysql() {
     change(&mut client, "set character_set_results = NULL");
     assert_eq!(rows(&mut client, "select @@character_set_results"), "NULL;");
     assert_eq!(failure(&mut client, "set character_set_connection = null").code, 1115);
-    change(&mut client, "create table t (a int default null, b varchar(9) default 'null')");
+    let table = "create table t (a int default null, b varchar(9) default 'null', \
+                 c varchar(9) default 'it''s)')";
+    change(&mut client, table);
     assert_eq!(
         rows(&mut client, "show columns from t"),
-        "a|int|YES||NULL|;b|varchar(9)|YES||null|;"
+        "a|int|YES||NULL|;b|varchar(9)|YES||null|;c|varchar(9)|YES||it's)|;"
     );
 }
 

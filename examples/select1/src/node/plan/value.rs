@@ -155,7 +155,7 @@ impl Num {
 }
 
 /// The number at the start of a text, as MySQL reads it; 0 if there is none.
-pub(super) fn leading_number(text: &[u8]) -> f64 {
+pub(in crate::node) fn leading_number(text: &[u8]) -> f64 {
     let text = text.trim_ascii_start();
     let digits = |from: usize| {
         let digits = text.iter().skip(from).take_while(|byte| byte.is_ascii_digit());
