@@ -15,6 +15,7 @@ const COLLATION: u64 = 45;
 pub fn tell(front: &Front, told: &[Told], reply: &mut Reply<'_>) -> Result<(), SessionError> {
     let columns = told.iter().map(|told| match told.what {
         What::Database | What::User => Column::text(&told.label, COLLATION, 4 * 64),
+        What::LastInsertId => Column::unsigned(&told.label),
         _ => Column::signed(&told.label),
     });
     reply.columns(&columns.collect::<Vec<_>>())?;
@@ -26,7 +27,7 @@ pub fn tell(front: &Front, told: &[Told], reply: &mut Reply<'_>) -> Result<(), S
         for told in told {
             match told.what {
                 What::ConnectionId => row.int(front.number.into()),
-                What::LastInsertId => row.int(insert_id.try_into().unwrap_or(i64::MAX)),
+                What::LastInsertId => row.uint(insert_id),
                 What::RowCount => row.int(affected),
                 What::Autocommit => row.int(autocommit.into()),
                 What::Database => row.text(&front.schema),

@@ -13,16 +13,21 @@ use super::read::{Facts, VARIABLES_OF_SESSION, of_shared_session, path, word};
 use super::{Effect, Own, Statement, Told, What, tables};
 use crate::refuse::{unknown_database, unroutable};
 
-/// The words at the beginning of a statement, in lower case. A quoted one is empty here.
+/// The words at the beginning of a statement, in lower case. A quoted one is empty here. An empty
+/// one at the end stands for the rest, from a token that is no word or from the ninth word on.
 pub(super) fn first_words(tokens: &[TokenWithSpan]) -> Vec<String> {
-    let mut words = Vec::new();
+    let (mut words, mut is_over) = (Vec::new(), false);
     for TokenWithSpan { token, .. } in tokens {
         match token {
-            Token::Whitespace(_) | Token::SemiColon | Token::EOF => {}
-            Token::Word(_) if words.len() < 8 => {
+            Token::Whitespace(_) | Token::EOF => {}
+            Token::SemiColon => is_over = !words.is_empty(),
+            Token::Word(_) if !is_over && words.len() < 8 => {
                 words.push(word(token).map_or_else(String::new, |word| word.value.to_lowercase()));
             }
-            _ => break,
+            _ => {
+                words.push(String::new());
+                break;
+            }
         }
     }
     words

@@ -174,7 +174,7 @@ fn a_generated_id_is_the_last_insert_id_also_if_it_equals_the_id_of_the_node() {
     ] {
         session.run(text).expect(text);
     }
-    assert_eq!(rows(&mut session, "select last_insert_id()"), "1;");
+    assert_eq!(rows(&mut session, "select last_insert_id()"), "1u;");
 }
 
 #[test]
