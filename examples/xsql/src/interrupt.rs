@@ -1,7 +1,7 @@
 //! Signals: SIGINT, as of Ctrl-C, interrupts the statement that runs. A script stops behind it, and a
 //! prompt goes on. SIGTERM ends the program.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -96,7 +96,9 @@ impl Running {
         let state = self.lock();
         if let (Some(terminal), None) = (&state.terminal, &state.canceller) {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);
-            let _ = rustix::io::write(io::stdout(), BRACKETED_PASTE_OFF);
+            if io::stdout().is_terminal() {
+                let _ = rustix::io::write(io::stdout(), BRACKETED_PASTE_OFF);
+            }
         }
     }
 
