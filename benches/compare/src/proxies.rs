@@ -104,8 +104,9 @@ fn haproxy(socket: Socket, to: SocketAddr, splices: bool) -> Result<(), Box<dyn 
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("haproxy.cfg");
     let splice = if splices { "option splice-auto" } else { "" };
+    let threads = thread::available_parallelism()?;
     let config = format!(
-        "global\n nbthread 2\n maxconn 4000\n\
+        "global\n nbthread {threads}\n maxconn 4000\n\
          defaults\n mode tcp\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n {splice}\n\
          listen pairs\n bind fd@0\n server behind {to}\n"
     );

@@ -31,7 +31,7 @@ const IDLE: usize = 3;
 const IO_WAIT: usize = 4;
 const STEAL: usize = 7;
 /// The unit of `/proc/stat`, whatever the kernel's own tick is.
-const TICK: Duration = Duration::from_millis(10);
+const TICK_MILLIS: u64 = 10;
 
 impl Usage {
     /// # Errors
@@ -82,7 +82,7 @@ pub fn machine_busy() -> Result<Duration, Box<dyn Error>> {
             busy += ticks.parse::<u64>()?;
         }
     }
-    Ok(TICK * u32::try_from(busy)?)
+    Ok(Duration::from_millis(TICK_MILLIS * busy))
 }
 
 /// The number after `name` at the start of a line.
