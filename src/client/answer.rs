@@ -20,8 +20,8 @@ use crate::codec::value::Value;
 ///
 /// It can be read before it is complete. Reading then waits, as an announced wait;
 /// [`try_frame`](Self::try_frame) never waits. If it is dropped before its end, the statement is
-/// interrupted, unless a request that a caller waits for was sent behind it. Its session then runs
-/// no other request until the server has answered the interrupted one.
+/// interrupted, unless a request that a caller waits for was sent behind it. Its session runs no
+/// other request until the statement is answered.
 ///
 /// ```no_run
 /// # use epoll_group::client::{Error, Session};

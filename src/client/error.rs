@@ -17,9 +17,9 @@ pub enum Fate {
     NotSent,
     /// The server answered that it did not execute the request.
     Refused,
-    /// The request was sent. Its answer did not arrive completely, or is error 1317 or 3024
-    /// (interrupted), a fatal error, or an error behind a first result. The server may have
-    /// executed it, so a second try may execute it twice.
+    /// The request was sent. Its answer did not arrive completely, broke the protocol or a limit,
+    /// or is error 1317 or 3024 (interrupted), a fatal error, or an error behind a first result.
+    /// The server may have executed it, so a second try may execute it twice.
     Unknown,
 }
 

@@ -95,8 +95,8 @@ impl Links {
             if let Progress::Ready(link) = progress
                 && link.look_at(State::is_leaving)
             {
-                // A proxy may pass on error 1053 of a server at each login. The client must not
-                // connect in a loop.
+                // A proxy may pass on error 1053 of a server behind it at each login. The client
+                // must not connect in a loop.
                 if !Retry::has_lasted(link.since, now, options) {
                     self.retry.fail(now, options, random_part());
                 }

@@ -88,8 +88,8 @@ impl Session {
         self.execute(request)?.finish()
     }
 
-    /// Sends a request and calls `code` with its answer. No thread waits. If the request was not
-    /// sent, the call is made on this thread, otherwise as in [`Pending::then`].
+    /// Sends a request and calls `code` with its answer. No thread waits. If [`send`](Self::send)
+    /// fails, the call is made on this thread, otherwise as in [`Pending::then`].
     pub fn execute_then(
         &mut self,
         request: impl Into<Request>,

@@ -38,10 +38,10 @@
 //! page of 1 MiB, which is one vector large enough, takes the same. Growing a vector costs 3 ns a
 //! row once (`benches/codec.rs`, November 2026).
 //!
-//! A buffer that once held a large result keeps ten spare pages at most, not the result. Each
-//! thread of the session layer keeps one buffer, and sessions keep none. Pages that a slow peer has
-//! taken are free for other sessions while it takes the rest. Pages of 16 KiB make a result of that
-//! size six slices for one system call.
+//! A buffer that once held a large result keeps ten spare pages at most, not the result. The
+//! session layer keeps one buffer for each thread that writes replies, and none for a session.
+//! Pages that a slow peer has taken are free for other sessions while it takes the rest. Pages of
+//! 16 KiB make a result of that size six slices for one system call.
 
 mod buffer;
 mod frame;

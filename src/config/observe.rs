@@ -20,8 +20,8 @@ impl Config {
 
     /// Log events of one kind in a second, for kinds that peers can cause as often as they like.
     /// These are: connections that end or cannot be served, kills, panics of handlers, handlers
-    /// that run long, frames relayed out of place. Further events are counted
-    /// (`log_events_suppressed`), and summed up in one event when the second is over.
+    /// that run long, frames relayed out of place, threads that the system refuses. Further events
+    /// are counted (`log_events_suppressed`), and summed up in one event when the second is over.
     ///
     /// *Live.* *Range* 0..=1048576; 0 logs the sums alone. *Default* 100. *Price*: lines with which
     /// a peer can fill the log. If it is too low, the line that explains an event is missing.

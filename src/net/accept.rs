@@ -627,7 +627,7 @@ mod tests {
         assert_eq!(runtime.queued(), 1);
     }
 
-    /// Found by review: the budget was spent on the second attempt, so the turn was repeated without end.
+    /// Found by review: the first attempt spent the budget, so the turn was repeated without end.
     #[test]
     fn a_listener_with_a_budget_of_one_pauses_without_descriptors() {
         let config = Config::default().accept_budget(1);

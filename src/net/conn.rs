@@ -106,7 +106,7 @@ const NOT_SET: u64 = u64::MAX;
 
 /// Bytes can be read, or the end of the stream.
 pub(super) const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
-/// The socket is hung up or in error, and remains so.
+/// The socket is hung up or in error, or has an urgent byte.
 pub(super) const HUNG_UP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
 /// The socket has room again. For an outgoing connection: the attempt to connect has succeeded or
 /// failed.

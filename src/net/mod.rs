@@ -221,9 +221,9 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Called when the drain of this connection begins. All bytes received so far have been passed
-    /// to `received`. More follow only while the connection is [held](Connection::hold) and is
-    /// outgoing or has called [`read_while_held`](Connection::read_while_held). The protocol may
-    /// send a last message.
+    /// to `received`. More follow only while the connection is [held](Connection::hold), and only
+    /// if it is outgoing or [`read_while_held`](Connection::read_while_held) was called. The
+    /// protocol may send a last message.
     ///
     /// For an outgoing connection, this call comes after the last accepted one has ended. If it is
     /// held and not yet established, the call follows when it is.

@@ -13,7 +13,7 @@ use crate::sync::shim::lock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// Connecting, or its layers are not ready.
+    /// Connecting, its layers are not ready, or no event has been handled yet.
     Opening,
     Open,
     /// Half-closed by the user: no new send begins. Reading goes on.

@@ -94,7 +94,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl ReadMore for Reader<'_, '_> {
     fn keep(&mut self, unconsumed: &[u8], needed: usize) {
-        // The callback has these bytes. It returns the rest.
+        // The callback has these bytes. If it is `notified`, `Round::notified` delivers the rest.
         self.recv.again = false;
         self.change_buf(|buf, first_size| buf.replace(unconsumed, needed, first_size));
     }

@@ -43,8 +43,8 @@ pub enum Sent {
     /// the connection fails first.
     Queued(usize),
     /// The connection has ended, is about to, or was half-closed by
-    /// [`shutdown_write`](super::Connection::shutdown_write). Bytes that the socket has not taken
-    /// are dropped.
+    /// [`shutdown_write`](super::Connection::shutdown_write). Those bytes of this call that the
+    /// socket has not taken are dropped.
     Closed,
 }
 
@@ -129,7 +129,8 @@ impl Conn {
 
     /// Sends the inbox, or holds it while this thread holds a cork.
     pub(super) fn send_inbox(self: &Arc<Self>, left: Left) -> Sent {
-        // Held bytes leave before they would make the connection exceed its share of the budget.
+        // Held bytes that exceed the connection's share of the budget leave first: only the rest
+        // may end the connection.
         if !cork::is_corked() || left.len >= cork::FULL || self.over_budget(left.total).is_some() {
             self.mark_send(INBOX);
             self.keep_budget(self.group.usage().buffered_bytes());

@@ -56,9 +56,9 @@
 //! * The connection that was used last is handed out first. The coldest are closed first.
 //! * Waiting callers are served in order. A returned connection goes to the first of them, and no later
 //!   caller gets it.
-//! * A waiting caller fails at its own deadline, and the error names the reason. It fails earlier
-//!   only if an operator disables, retires or closes what it waits for, or if a connect fails with
-//!   a [permanent](Manage::is_permanent) error. A caller beyond
+//! * A caller that waits in vain fails at its own deadline, and the error names the reason. It
+//!   fails earlier only if an operator disables, retires or closes what it waits for, or if a
+//!   connect fails with a [permanent](Manage::is_permanent) error. A caller beyond
 //!   [`max_waiting`](Limits::max_waiting) does not wait, unless a connect can begin for it.
 //! * A connection that breaks frees its place at once for the first waiting caller.
 //! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is dead,
@@ -395,7 +395,8 @@ impl<M: Manage> Pool<M> {
         Ok(())
     }
 
-    /// Gives a backend limits of its own. Does nothing after [`close`](Self::close).
+    /// Gives a backend limits of its own, and adds it if it is new. After [`close`](Self::close) no
+    /// backend is added.
     ///
     /// # Errors
     ///

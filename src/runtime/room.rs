@@ -40,7 +40,7 @@ impl Room {
     pub(super) fn look_again(&self) {
         // A thread that has checked and does not sleep yet holds the lock.
         mutant!(drop(lock(&self.lock)), RoomWithoutLock => ());
-        // Wakes all of them: they may wait for different run queues.
+        // Wakes all of them: they may wait for places in different lanes.
         self.freed.notify_all();
     }
 }

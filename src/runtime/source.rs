@@ -105,7 +105,7 @@ pub(crate) trait Source: Send + Sync {
     /// Class of its work.
     fn class(&self) -> Class;
 
-    /// Returns a closure: true until the connection has ended. `None` for other sources.
+    /// Returns code that returns true until the connection has ended. `None` for other sources.
     fn watch_end(&self) -> Option<Box<dyn Fn() -> bool>> {
         None
     }

@@ -114,10 +114,11 @@ impl Reply<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error without columns, if the row is too long, or in a chunk if its cells differ
-    /// from the columns. Also if the request is cancelled, exceeds its deadline, loses its
-    /// connection, or has no credit left in a drain or after its client has finished sending. The
-    /// handler returns the error from [`Service::execute`](super::Service::execute).
+    /// Returns an error if [`columns`](Self::columns) was not called, if the row is too long, or in
+    /// a chunk if its cells differ from the columns. Also if the request is cancelled, exceeds its
+    /// deadline, loses its connection, or has no credit left in a drain or after its client has
+    /// finished sending. The handler returns the error from
+    /// [`Service::execute`](super::Service::execute).
     pub fn row(&mut self, fill: impl FnOnce(&mut Row<'_>)) -> Result<(), SessionError> {
         self.try_row(|row| {
             fill(row);

@@ -533,7 +533,7 @@ fn a_reset_behind_the_half_close_ends_the_connection_of_a_held_request() {
     server.wait_for(Counter::ClosedReset, 20);
 }
 
-/// Outgoing connection that sends `more` in `released`, behind a gate. A hold keeps it until
+/// Outgoing connection that sends `more` in `released`, behind a gate. It has a hold until
 /// `closed`.
 struct AsksTwice {
     calls: mpsc::Sender<&'static str>,

@@ -41,8 +41,8 @@ impl Cancels {
         Ticket { cancels: Arc::clone(self), request: running.request }
     }
 
-    /// The request that was cancelled has ended for the client. Its running statements stay
-    /// cancelled.
+    /// The request that was cancelled has ended for the client. Its statements stay cancelled, also
+    /// those that are yet to be sent.
     pub fn clear(&self) {
         let mut running = self.running();
         running.request += 1;

@@ -88,7 +88,7 @@ impl Engaged {
         let mut state = front.state();
         match (stage, &self.lease) {
             // It is unknown which steps were done, so the session is not used again. A transaction
-            // that is at this node is lost. Any other one does not begin here.
+            // that is at this node is lost. Any other one has not begun here.
             (Stage::Before, _) => {
                 if state.is_held_for_transaction(self.node) {
                     state.lose(&self.nodes.get(self.node).name);

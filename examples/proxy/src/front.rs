@@ -71,8 +71,8 @@ pub struct Transaction {
     savepoints: Vec<String>,
     /// Its node, from the first statement on.
     pub node: Option<usize>,
-    /// Set when it was rolled back, for this reason. From then on only a rollback succeeds. A
-    /// commit fails, but ends the transaction, too.
+    /// Set when it was rolled back, for this reason. From then on no statement for a data node
+    /// succeeds but a rollback. A commit fails, but ends the transaction, too.
     pub lost: Option<SessionError>,
     /// Set when the session of the transaction may have settings that the proxy does not know.
     pub is_session_spoilt: bool,

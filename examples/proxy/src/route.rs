@@ -189,8 +189,7 @@ pub enum Amount {
     Argument(usize),
 }
 
-/// A fact about the session that the proxy answers without a data node, and the label of its
-/// column.
+/// A fact about the session that the proxy tells without a data node, and the label of its column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub label: String,

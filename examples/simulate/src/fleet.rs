@@ -172,7 +172,7 @@ impl Fleet {
         }
     }
 
-    /// Makes a request in one of the sessions, and drops that if it has ended.
+    /// Makes a request in one of the sessions, and drops the session if it has ended.
     fn ask(&self, scene: &Scene) {
         let Some(mut session) = self.take_session(scene) else { return };
         let task = match scene.chance.below(4) {
@@ -210,7 +210,7 @@ impl Fleet {
         scene.count(if result.is_ok() { "fleet: answered" } else { "fleet: an error" });
     }
 
-    /// Checks at rest: all have outcomes, or wait while no session is free.
+    /// Checks at rest: all requests have outcomes, and callers wait only while no session is free.
     pub fn check_stuck(&self, scene: &Scene) {
         let (status, asked, waiting) =
             (self.client.status(), self.asked.borrow(), self.waiting.borrow());

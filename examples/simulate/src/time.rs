@@ -84,8 +84,8 @@ impl Runs {
 }
 
 impl Scene {
-    /// Checks at the begin of a request that the turn of the session is not over, and that its
-    /// earlier bytes have left.
+    /// Checks at the begin of a request that the turn of the session is not over, and that old
+    /// bytes of its peer have left.
     pub fn begins(&self, peer: usize, connection: u64, session: u64) {
         self.look_at_held(peer, 0);
         let (run, now) = (self.runs.current.get(), self.now());

@@ -301,7 +301,7 @@ impl World {
         });
         let waits: Vec<_> = waits.map(|end| (end.peer, end.connection.clone())).collect();
         drop(ends);
-        // A peer may have two periods more: for bytes taken, for a late check.
+        // A peer may have two periods more: one for bytes that were taken, one for a late look.
         for _ in 0..if waits.is_empty() { 0 } else { 3 } {
             self.let_pass(scene.now() + limit);
         }

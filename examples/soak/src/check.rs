@@ -7,7 +7,7 @@ use crate::phase::Outcome;
 use crate::slope::Slope;
 use crate::world::World;
 
-/// Growth of memory that a run may show, less the error of the slope: bytes, or a share of the
+/// Growth of memory that a run may show beyond the error of the slope: bytes, or a share of the
 /// memory. The larger one counts.
 const GROWTH_BYTES: f64 = (4 << 20) as f64;
 const GROWTH_PART: f64 = 0.05;

@@ -19,8 +19,8 @@
 //!
 //! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time no
 //! connection, session, request, descriptor or thread of the phase may be left. A round of phases
-//! has each hazard once. From the second round on, memory may not grow. `phase.rs` is the file to
-//! read first.
+//! has each hazard once for each server for which it makes sense. From the second round on, memory
+//! may not grow. `phase.rs` is the file to read first.
 
 mod account;
 mod args;

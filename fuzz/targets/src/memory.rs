@@ -33,7 +33,7 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a change. Both thread-locals have no destructor, so they stay readable until the last
+/// Counts a change. Neither thread-local has a destructor, so both stay readable until the last
 /// deallocation of a thread.
 fn note(more: usize, less: usize) {
     // A thread may free what another one allocated.

@@ -1,6 +1,6 @@
 //! A stream of TLS in pieces. The server gets what a client of `rustls` has sent, and no other
-//! bytes. If one byte of the stream was changed, the server gets only the first part of the
-//! client's bytes, or notices.
+//! bytes. If one byte of the stream was changed, the server may get fewer of these bytes, but no
+//! others.
 
 use std::sync::{Arc, LazyLock};
 

@@ -133,7 +133,7 @@ impl<C, W> Stack<C, W> {
 
     /// Forgets a timer that has run, or that the host has dropped.
     pub(in crate::pool) fn disarm(&mut self, at: Instant) {
-        // The earliest is last, and mostly it ran.
+        // The earliest timer is the last element, and mostly the one that ran.
         if let Some(n) = self.armed.iter().rposition(|armed| *armed == at) {
             self.armed.remove(n);
         }

@@ -414,7 +414,8 @@ fn a_registration_that_fails_while_a_drain_ends_it_releases_its_slot_once() {
     assert_eq!(stats.slots_allocated, stats.slots_free);
 }
 
-/// A thread that leaves may hold a lock that the ended code takes.
+/// A handler whose new thread the system refused calls `note_left` too, and may hold a lock that
+/// the destructors of timers take.
 #[test]
 fn a_worker_that_leaves_before_the_last_ends_nothing() {
     let (runtime, worker) = alone();

@@ -42,7 +42,7 @@ pub enum Verdict {
 
 /// Least number of rounds for an interval that is of use.
 pub const ENOUGH_ROUNDS: usize = 5;
-/// Largest probability that the median is outside the interval, on either side.
+/// Largest probability that the median is outside the interval, both sides together.
 const OUTSIDE: f64 = 0.05;
 /// Medians nearer to 1 than this are a tie, because machines and builds differ by as much.
 const TIE: f64 = 0.1;
@@ -102,7 +102,8 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Number of values that can be left out at each end, so that the rest holds the median except with
-/// a probability of [`OUTSIDE`]. Each value lies above or below the median with the odds of a coin.
+/// a probability of at most [`OUTSIDE`]. Each value lies above or below the median with the odds of
+/// a coin.
 fn outside_of_median(count: usize) -> usize {
     if count > MANY {
         let count = count as f64;

@@ -65,7 +65,7 @@ pub enum Type {
         scale: u8,
     },
     Date,
-    /// With this many fractional digits, as are the next two.
+    /// With this many fractional digits, like the next two.
     DateTime(u8),
     Timestamp(u8),
     Time(u8),

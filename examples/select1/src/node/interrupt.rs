@@ -83,7 +83,7 @@ impl Interrupt {
         self.state().cancelled = false;
     }
 
-    /// Lets a cancel set `stop` from now on, in place of an earlier flag.
+    /// Lets a cancel, also an earlier one, set `stop` from now on, in place of an earlier flag.
     pub fn stop_by(&self, stop: &Arc<AtomicBool>) {
         let mut state = self.state();
         stop.store(state.cancelled, Ordering::Relaxed);

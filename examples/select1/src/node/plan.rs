@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  PROJECT       stages.rs   nodes above the table, row by row
-//!  FILTER        expr.rs     typed once, then computed as MySQL would
+//!  FILTER        expr.rs     expressions: typed once, computed as in MySQL
 //!  AGGR          aggregate.rs
 //!     │
-//!  TABLE_PROJECT shape.rs    bottom of the plan without its values: the key of the next
+//!  TABLE_PROJECT shape.rs    bottom of the plan without its values: key of the cache below
 //!  GET           access.rs   prepared statements and the columns of their results
 //!  TABLE_SCAN    catalogue.rs  read only for a new shape
 //!  RANGE_SCAN    keys.rs     bounds of keys

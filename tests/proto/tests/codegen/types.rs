@@ -12,7 +12,7 @@ use super::{Used, is_boxed};
 /// Messages that carry a proof of the password. The crate writes their `Debug` itself.
 const SECRET: [&str; 2] = ["session.AuthenticateStart", "session.AuthenticateContinue"];
 
-/// Enums whose names of values people read and write.
+/// Enums. People read and write the names of their values.
 const NAMED: [&str; 2] = ["resultset.FieldType", "resultset.OriginalType"];
 
 /// A module for each file.

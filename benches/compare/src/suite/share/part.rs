@@ -107,7 +107,7 @@ impl Part {
         parts.find(tells) == Some(Self::Handler)
     }
 
-    /// Part of a user function.
+    /// Returns the part to which a function outside of the kernel belongs.
     fn of_program(symbol: &str, object: &str) -> Self {
         let places = NAMES.iter().filter_map(|(name, part)| Some((symbol.find(name)?, *part)));
         if let Some((_, part)) = places.min_by_key(|(place, _)| *place) {
@@ -130,7 +130,8 @@ impl Part {
         matches!(self, Self::KernelHandOver | Self::Kernel)
     }
 
-    /// True for what passes requests between threads: queues, locks, wake-ups.
+    /// True for the cost of passing requests between threads, or of being able to: queues, locks,
+    /// wake-ups.
     pub fn is_hand_over(self) -> bool {
         matches!(self, Self::Runtime | Self::KernelHandOver)
     }

@@ -46,7 +46,7 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     }
     let mut edits: Vec<_> =
         reader.tokens.removed.iter().map(|range| (range.clone(), " ".to_owned())).collect();
-    // Removes what follows the last token.
+    // Removes what follows the last token: semicolons, and what may stand between them.
     if let Some(last) = tokens.last() {
         edits.retain(|(range, _)| range.end <= last.end());
         if last.end() < reader.text.len() {
