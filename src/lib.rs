@@ -17,7 +17,7 @@
 //!
 //! A [`Runtime`] owns groups of workers. Each connection belongs to one group; any worker of that
 //! group may receive, run your handler and send for it, one at a time. A handler that blocks holds
-//! up its own connection and one worker; the others go on. A full queue loses no work. A slow,
+//! up its own connection and one worker; the others go on. A full task queue loses no task. A slow,
 //! hostile or vanished peer costs bounded memory and delays no other connection.
 //!
 //! # Example
@@ -83,9 +83,9 @@
 //!
 //! | value | kind | effect of its drop |
 //! |---|---|---|
-//! | [`Runtime`] | owner | drains for 100 ms at most, cuts what is left, joins its threads |
+//! | [`Runtime`] | owner | drains for 100 ms at most, cuts what is left, joins its threads except stuck ones |
 //! | [`Handle`] | reference | none |
-//! | [`net::Listener`] | owner | serves its backlog, then closes; its connections continue |
+//! | [`net::Listener`] | owner | serves waiting connections, then closes; its connections continue |
 //! | [`net::Connection`] | reference | none; `close`, the peer or the runtime ends a connection |
 //! | [`net::Hold`] | owner | ends its request: a drain waits for it no longer |
 //! | [`Timer`] | owner | cancels the timer, unless it was [detached](Timer::detach) |
@@ -106,6 +106,7 @@
 //! * [`pool`]: connections to backends, kept for the next caller
 //! * [`stall`] and [`sync`]: announcements of a handler that is about to wait, and locks that
 //!   announce
+//! * [`Class`]: the work that goes first when threads are short, such as the requests of a transaction
 //! * [`Config`]: every tunable limit and time, with range and default
 //! * [`status`]: a page that shows a runtime to its operator, and the same for Prometheus
 //! * [`placement`]: the CPUs of each group and worker

@@ -1,4 +1,5 @@
-//! The server: a [`Protocol`] that sends every frame back as it came.
+//! The server: a [`Protocol`] that sends every frame back as it came. Frames have the header of the
+//! codec; any other framing would do.
 //!
 //! Some kinds of frame make it work or wait first, so that a slow handler can be studied:
 //!
@@ -128,6 +129,7 @@ impl Protocol for Echo {
             }
             match opening.next {
                 Next::Partial(size) => {
+                    // The buffer grows once, to the whole frame.
                     if let Some(frame_bytes) = size {
                         input.need(frame_bytes);
                     }

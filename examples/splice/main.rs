@@ -133,6 +133,7 @@ fn finish_in_a_drain(
 ) -> Result<DrainReport, Box<dyn Error>> {
     let handle = proxy.handle();
     let drain = thread::spawn(|| proxy.drain(Duration::from_secs(30)));
+    // A spawn is refused as soon as the drain has begun.
     while handle.spawn(|| ()).is_ok() {
         thread::sleep(Duration::from_millis(1));
     }

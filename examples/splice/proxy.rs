@@ -63,6 +63,8 @@ impl Protocol for Front {
     type State = Client;
 
     fn opened(&self, conn: &Connection) -> Result<Client, Close> {
+        // Both sides must be read when their own backlogs are full: otherwise two full ones would wait for
+        // each other. Bytes sent before the connection is established wait.
         let options = ConnectOptions::new().full_backlog(FullBacklog::Notify);
         let back = Back { client: conn.clone() };
         let server = self.handle.connect_with(self.to, options, back).map_err(Close::error)?;
@@ -147,7 +149,7 @@ impl Protocol for Back {
 }
 
 /// Starts the runtime. No handler here waits or computes, so each CPU has a group of one thread: the
-/// groups share nothing, and a pair stays on its CPU.
+/// groups share nothing. A handler's `connect` uses its own group, so a pair stays on its CPU.
 pub(super) fn start() -> Result<Runtime, Box<dyn Error>> {
     let config = Config::default()
         .epoll_groups(thread::available_parallelism()?.get())
