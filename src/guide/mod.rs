@@ -1,27 +1,35 @@
 //! The guide: pages to read, no code.
 //!
-//! * [`design`]: the questions that shaped the crate, each with the answer and what was rejected
-//! * [`concurrency`]: who may touch what, and why nothing is forgotten
-//! * [`promises`]: what a slow, hostile or dead peer can do, what limits it, and the test that shows
-//!   it
-//! * [`weaknesses`]: what servers, clients and pools of this kind got wrong, and the test that shows it is
-//!   not so here
-//! * [`syscalls`]: what follows when the system refuses, for each call and each errno
-//! * [`tuning`]: every tunable with default and range, those of the original and what became of
-//!   them, and how they are set by name, from files and while the runtime runs
-//! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
+//! To write a server or a proxy:
+//!
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
 //! * [`client`]: what becomes of a client's requests, what is bounded, and what a pool is
 //! * [`proxy`]: a proxy in detail: who owns a session when, what may be tried again
 //! * [`storage`]: an engine that takes locks and waits for the disk: row locks, group commit, what is
 //!   published when
-//! * [`performance`]: what it costs beside other architectures, measured, and where it loses
-//! * [`numbers`]: measured numbers of single mechanisms and of the example programs, with their records
+//! * [`embedding`]: the crate in a host with threads and signals of its own
+//! * [`async`](mod@async): the crate beside tokio, and values that pass both ways
+//! * [`from_tokio`]: the counterparts of what a program does with tokio
 //! * [`programs`]: the example programs and their commands
 //! * [`glossary`]: the terms of the crate, a line each
-//! * [`from_tokio`]: the counterparts of what a program does with tokio
-//! * [`async`](mod@async): the crate beside tokio, and values that pass both ways
-//! * [`embedding`]: the crate in a host with threads, signals and a runtime of its own
+//!
+//! To run it:
+//!
+//! * [`promises`]: what a slow, hostile or dead peer can do, what limits it, and the test that shows
+//!   it
+//! * [`tuning`]: every tunable with default and range, those of PolarDB-X and what became of them,
+//!   and how they are set by name, from files and while the runtime runs
+//! * [`syscalls`]: what follows when the system refuses, for each call and each errno
+//! * [`performance`]: what it costs beside other architectures, measured, and where it loses
+//! * [`numbers`]: measured numbers of single mechanisms and of the example programs, with their records
+//!
+//! To understand or change it:
+//!
+//! * [`design`]: the questions that shaped the crate, each with the answer and what was rejected
+//! * [`concurrency`]: who may touch what, and why nothing is forgotten
+//! * [`weaknesses`]: what servers, clients and pools of this kind got wrong, and the test that shows it is
+//!   not so here
+//! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
