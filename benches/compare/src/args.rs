@@ -210,8 +210,7 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
                 true => Workload::churn(connections),
                 false => Workload::frames(Frames { connections, ..shape }),
             });
-            // Handlers that burn CPU time read the clock all the time, by system calls.
-            let counts_syscalls = shape.heavy.is_none() && shape.burn.is_zero();
+            let counts_syscalls = shape.counts_syscalls();
             // To see the noise, the caller names a server twice.
             let plan = Plan { counts_syscalls, repeats_first: false, ..plan };
             suite::servers::run(&cli.servers, workloads, plan, cli.out, out)

@@ -101,6 +101,11 @@ impl Workload {
 }
 
 impl Frames {
+    /// False if handlers burn CPU time: they read the clock all the time, by system calls.
+    pub const fn counts_syscalls(&self) -> bool {
+        self.heavy.is_none() && self.burn.is_zero()
+    }
+
     /// Connections with one request of 64 bytes in flight each.
     pub fn plain(connections: usize) -> Self {
         let (pace, burn) = (Pace::AT_ONCE, Duration::ZERO);

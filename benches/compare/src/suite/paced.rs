@@ -53,8 +53,7 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
         [random(256, 40_000), burning(random(64, 10_000)), random(1024, 20_000), bursts(256, 40)];
     let mut found = Vec::new();
     for frames in few.into_iter().chain(more.into_iter().filter(|_| !plan.quick)) {
-        // Handlers that burn CPU time read the clock all the time, by system calls.
-        let counts_syscalls = plan.counts_syscalls && frames.burn.is_zero();
+        let counts_syscalls = plan.counts_syscalls && frames.counts_syscalls();
         let plan = Plan { counts_syscalls, ..*plan };
         found.push(line_up(&SERVERS, &Workload::frames(frames), &plan)?);
     }
