@@ -108,7 +108,7 @@ fn encode_directly(records: &[Record], buffer: &mut OutBuffer) {
             row.int(record.id.into());
             row.int(record.account);
             row.text(&record.name);
-            row.datetime(record.at);
+            row.value(&Value::DateTime(record.at));
         });
         row.expect("short");
     }
@@ -159,7 +159,7 @@ fn result(c: &mut Criterion) {
     let mut expected = Vec::new();
     encode_by_prost(&records, &mut expected);
 
-    for page_bytes in [4 << 10, PagePool::DEFAULT_PAGE_BYTES, 64 << 10, 1 << 20] {
+    for page_bytes in [4 << 10, 16 << 10, 64 << 10, 1 << 20] {
         let pages = format!("{} KiB", page_bytes >> 10);
         let mut buffer = OutBuffer::new(&PagePool::new(page_bytes, 256));
         encode_directly(&records, &mut buffer);

@@ -109,7 +109,6 @@
 //! * [`Class`]: the work that goes first when threads are short, such as the requests of a transaction
 //! * [`Config`]: every tunable limit and time, with range and default
 //! * [`status`]: a page that shows a runtime to its operator, and the same for Prometheus
-//! * [`placement`]: the CPUs of each group and worker
 //! * [`guide`]: reasons for the design, promises, and the workings of its concurrency
 //! * [`codec`]: the wire format, alone, without sockets or threads
 //!
@@ -196,6 +195,8 @@ pub mod pool;
 mod runtime;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod session;
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub mod stall;
 #[cfg(all(feature = "server", target_os = "linux"))]
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 pub mod stats;
@@ -218,17 +219,12 @@ mod sys {
 }
 
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
-pub use config::{Config, ConfigError, ConfigErrorKind, Field, ReconfigureError, Unit};
-#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
-pub use runtime::placement;
+pub use config::{Config, ConfigError, Field, ReconfigureError, Unit};
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use runtime::{
     Builder, Class, DrainReport, Handle, Interest, Readiness, Registration, Runtime, SpawnError,
     StartError, ThreadInfo, ThreadKind, ThreadReason, Timer,
 };
-#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
-#[doc(inline)]
-pub use sync::stall;
 
 /// The README's example, compiled and run.
 #[cfg(all(doctest, feature = "server", target_os = "linux"))]

@@ -28,12 +28,12 @@ impl Service for Node {
     type Session = ();
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        login.check((login.user() == USER.as_bytes()).then_some(&self.password))?;
+        login.check((login.user == USER.as_bytes()).then_some(&self.password))?;
         Ok(Account::new(USER))
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(
@@ -45,7 +45,7 @@ impl Service for Node {
         let Request::Sql(sql) = request else {
             return Err(SessionError::unsupported("this node executes only text"));
         };
-        let text = String::from_utf8_lossy(sql.text());
+        let text = String::from_utf8_lossy(sql.text);
         let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
         match word {
             "one" => one(reply, "1"),

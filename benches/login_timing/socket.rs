@@ -32,12 +32,12 @@ impl Service for Gate {
     type Session = ();
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        login.check(self.accounts.get(login.user()).and_then(Option::as_ref))?;
+        login.check(self.accounts.get(login.user).and_then(Option::as_ref))?;
         Ok(Account::new(KNOWN))
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(&self, (): &mut (), _: Request<'_>, _: &mut Reply<'_>) -> Result<(), SessionError> {

@@ -143,7 +143,7 @@ impl<'a, W: Write> Dissector<'a, W> {
         let kind = frame.kind();
         let name = match side {
             Side::Client => ClientKind::from_number(kind).map(ClientKind::protocol_name),
-            Side::Server => ServerKind::from_number_or_alias(kind).map(ServerKind::protocol_name),
+            Side::Server => ServerKind::from_number(kind).map(ServerKind::protocol_name),
         };
         let (session, bytes) = (session(frame.session()), frame.body().len());
         let mark = if side == Side::Client { "C" } else { "S" };
@@ -202,17 +202,13 @@ impl<'a, W: Write> Dissector<'a, W> {
             }
             _ => {
                 let galaxy = frame.dialect() != Dialect::Legacy;
-                let name = ServerKind::from_number_or_alias(frame.kind())
+                let name = ServerKind::from_number(frame.kind())
                     .and_then(|kind| proto::server_message(kind, galaxy));
                 fields::write(self.out, name.unwrap_or_default(), frame.body())?;
             }
         }
         match message {
             ServerMessage::ColumnMetaData(column) => {
-                let name = column.name.as_deref().unwrap_or_default();
-                result.describe(name, column.r#type, column.original_type);
-            }
-            ServerMessage::ColumnMetaDataGalaxy(column) => {
                 let name = column.name.as_deref().unwrap_or_default();
                 result.describe(name, column.r#type, column.original_type);
             }

@@ -131,8 +131,8 @@ impl Admin {
         let config = self.handle.config();
         let mut lines = String::new();
         for field in Config::FIELDS {
-            let when = if field.is_live() { "live" } else { "start only" };
-            let (name, value, range) = (field.name(), field.value_in(&config), field.range());
+            let when = if field.live { "live" } else { "start only" };
+            let (name, value, range) = (field.name, field.value_in(&config), field.range());
             put(&mut lines, format_args!("{name} {value}  # {range}, {when}"));
         }
         lines
@@ -182,7 +182,7 @@ impl Protocol for Admin {
                     return Ok(());
                 }
                 // A web page can make a browser send this; its next line could be a `set`.
-                Some("POST" | "GET" | "Host:") => return Err(Close::new("this is not HTTP")),
+                Some("POST" | "GET" | "Host:") => return Err("this is not HTTP".into()),
                 Some(_) => {}
             }
             match self.answer(line) {
@@ -190,7 +190,7 @@ impl Protocol for Admin {
                 Err(error) => conn.send(format!("error: {error}\n\n")),
             };
             if conn.pending_bytes() > MOST_UNREAD {
-                return Err(Close::new("too many answers are left unread"));
+                return Err("too many answers are left unread".into());
             }
         }
         if input.len() > LONGEST { Err(too_long(conn)) } else { Ok(()) }
@@ -239,7 +239,7 @@ impl Client {
 
 fn too_long(conn: &Connection) -> Close {
     conn.send(format!("error: a command is at most {LONGEST} bytes long\n\n"));
-    Close::new("command too long")
+    "command too long".into()
 }
 
 fn put(lines: &mut String, line: impl Display) {

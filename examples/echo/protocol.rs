@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::Class;
-use epoll_group::codec::frame::{HEADER_BYTES, Header};
+use epoll_group::codec::frame::{Dialect, HEADER_BYTES};
 use epoll_group::net::{Close, Connection, Input, Protocol};
 use epoll_group::sync::{Condvar, Mutex};
 use lab::cpu;
@@ -153,12 +153,12 @@ impl Opening {
         let mut plain_bytes = 0;
         let next = loop {
             let rest = &input[plain_bytes..];
-            let header = match Header::parse(rest, LONGEST) {
+            let header = match Dialect::Legacy.parse(rest, LONGEST) {
                 Ok(Some(header)) => header,
                 Ok(None) => break Next::Partial(None),
                 Err(error) => break Next::Broken(Close::error(error)),
             };
-            let frame_bytes = header.frame_bytes();
+            let frame_bytes = Dialect::Legacy.frame_bytes(&header);
             let Some(frame) = rest.get(..frame_bytes) else {
                 break Next::Partial(Some(frame_bytes));
             };
@@ -181,7 +181,7 @@ impl Work {
         }
         let Some(&number) = body.first_chunk() else {
             let bytes = body.len();
-            return Err(Close::new(format!(
+            return Err(Close::from(format!(
                 "body of {bytes} bytes in a frame of kind {kind:#04x}, which needs at least 4"
             )));
         };
@@ -239,10 +239,10 @@ impl Held {
     /// Takes a lock; waits while another connection has it.
     fn take(&mut self, number: u32) -> Result<(), Close> {
         if self.numbers.contains(&number) {
-            return Err(Close::new(format!("lock {number} is this connection's already")));
+            return Err(format!("lock {number} is this connection's already").into());
         }
         let Some(lock) = self.locks.0.get(number as usize) else {
-            return Err(Close::new(format!("lock {number} is not below {LOCKS}")));
+            return Err(format!("lock {number} is not below {LOCKS}").into());
         };
         let taken = lock.free.wait_while(lock.taken(), |taken| *taken);
         *taken.unwrap_or_else(PoisonError::into_inner) = true;

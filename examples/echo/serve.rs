@@ -117,9 +117,9 @@ impl Args {
 fn print(config: &Config, out: &mut impl Write) -> io::Result<()> {
     let mut table = table::plain(&["tunable", "value", "default", "range", "when"]);
     for field in Config::FIELDS {
-        let when = if field.is_live() { "live" } else { "start only" };
+        let when = if field.live { "live" } else { "start only" };
         table.add_row([
-            field.name().to_owned(),
+            field.name.to_owned(),
             field.value_in(config),
             field.default_value(),
             field.range(),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::Runtime;
-use epoll_group::net::{Close, Connection, HalfClose, Input, Listener, Protocol};
+use epoll_group::net::{Close, Connection, HalfClose, Input, ListenOptions, Listener, Protocol};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -47,7 +47,10 @@ pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box
     let runtime = Runtime::builder().start()?;
     let mut predecessor = UnixStream::connect(control).ok();
     let listener = match &predecessor {
-        Some(predecessor) => runtime.listen(receive(predecessor)?, Number(number))?,
+        Some(predecessor) => {
+            let sockets = receive(predecessor)?;
+            runtime.listen_on(sockets, ListenOptions::new(), Number(number))?
+        }
         None => runtime.listen("127.0.0.1:0", Number(number))?,
     };
     let own = control.with_extension(std::process::id().to_string());

@@ -130,12 +130,12 @@ impl Service for Squares {
     type Session = ();
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        login.check((login.user() == b"app").then_some(&self.password))?;
+        login.check((login.user == b"app").then_some(&self.password))?;
         Ok(Account::new("app"))
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(
@@ -145,7 +145,7 @@ impl Service for Squares {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let number = match request {
-            Request::Sql(sql) => str::from_utf8(sql.text()).ok().and_then(|text| text.parse().ok()),
+            Request::Sql(sql) => str::from_utf8(sql.text).ok().and_then(|text| text.parse().ok()),
             _ => None,
         };
         let number = number.ok_or_else(|| SessionError::unsupported("numbers only"))?;

@@ -222,7 +222,7 @@ impl Answer {
             let end = self.at + bytes;
             let start = end - frame.body().len();
             self.at = end;
-            let kind = ServerKind::from_number_or_alias(frame.kind());
+            let kind = ServerKind::from_number(frame.kind());
             match kind {
                 None => {}
                 Some(ServerKind::FetchDone) if frame.body().is_empty() => {}
@@ -283,10 +283,9 @@ impl Answer {
                 let body = &self.bytes[start..end];
                 let limits = Limits::default();
                 let message = ServerMessage::decode(self.dialect, kind.number(), body, &limits);
-                let column = match message.map_err(Error::malformed)? {
-                    ServerMessage::ColumnMetaData(column) => column,
-                    ServerMessage::ColumnMetaDataGalaxy(column) => column.into(),
-                    _ => return Ok(true),
+                let ServerMessage::ColumnMetaData(column) = message.map_err(Error::malformed)?
+                else {
+                    return Ok(true);
                 };
                 if self.columns.len() == RowReader::MAX_COLUMNS {
                     return Err(Error::protocol("too many columns"));

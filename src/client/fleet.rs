@@ -381,7 +381,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::Address;
     use crate::runtime::{Runtime, Simulated};
-    use crate::sync::stall::{Wait, run_as};
+    use crate::stall::{Wait, run_as};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -551,9 +551,9 @@ mod tests {
     }
 
     impl ToAddress for Closes {
-        fn to_address(&self) -> io::Result<Address> {
+        fn to_addresses(&self) -> io::Result<Vec<Address>> {
             self.fleet.get().and_then(Weak::upgrade).expect("it is set").close();
-            Ok(self.address.clone())
+            Ok(vec![self.address.clone()])
         }
     }
 
@@ -561,7 +561,7 @@ mod tests {
     fn a_connection_that_begins_while_its_client_is_closed_is_closed() {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let (listener, address) = silent_server("begins");
-        let address = address.to_address().expect("an address");
+        let address = address.to_addresses().expect("an address").remove(0);
         let here = Arc::<OnceLock<_>>::default();
         let name = Closes { address, fleet: Arc::clone(&here) };
         let options = Options::new("", "root");
@@ -607,12 +607,12 @@ mod tests {
     }
 
     impl ToAddress for SlowName {
-        fn to_address(&self) -> io::Result<Address> {
+        fn to_addresses(&self) -> io::Result<Vec<Address>> {
             if self.lookups.fetch_add(1, Ordering::Relaxed) > 0 {
                 let _ = self.begun.send(());
                 let _ = run_as(Wait::Network, || lock(&self.end).recv());
             }
-            Ok(self.address.clone())
+            Ok(vec![self.address.clone()])
         }
     }
 
@@ -630,7 +630,7 @@ mod tests {
     impl Slow {
         fn new(name: &str, handle: &Handle) -> Self {
             let (listener, address) = silent_server(name);
-            let address = address.to_address().expect("an address");
+            let address = address.to_addresses().expect("an address").remove(0);
             let ((begun, begins), (end, ended)) = (mpsc::channel(), mpsc::channel());
             let lookups = Arc::<AtomicUsize>::default();
             let end_of_lookup = Mutex::new(ended);

@@ -6,7 +6,7 @@
 use super::error::{Error, ErrorKind};
 use crate::codec::chunk::{BlockKind, Chunk, ChunkFrame, ChunkJoiner};
 use crate::codec::encoder::{Encoder, OutBuffer};
-use crate::codec::frame::{HEADER_BYTES, Header};
+use crate::codec::frame::{Dialect, HEADER_BYTES};
 use crate::codec::proto::resultset::ColumnMetaData;
 
 /// Rows of the chunks of one result.
@@ -67,8 +67,8 @@ impl Joined {
             return Ok(false);
         }
         self.take(HEADER_BYTES);
-        let header = Header::parse(&self.row, u32::MAX).map_err(Error::malformed)?;
-        self.take(header.map_or(0, |header| header.frame_bytes() - HEADER_BYTES));
+        let header = Dialect::Legacy.parse(&self.row, u32::MAX).map_err(Error::malformed)?;
+        self.take(header.map_or(0, |header| Dialect::Legacy.frame_bytes(&header) - HEADER_BYTES));
         Ok(true)
     }
 

@@ -345,7 +345,7 @@ impl Protocol for Wire {
 
     fn released(&self, _conn: &Connection, turn: Turn) {
         let Some(group) = self.0.group.get() else { return };
-        if turn.is_ending() {
+        if turn.ending {
             // The connection ends after this call. A callback may wait for that.
             self.0.calls.hand_out(group);
         } else {

@@ -89,7 +89,7 @@ use crate::codec::message::ClientMessage;
 use crate::codec::proto::tso::GetTso;
 use crate::config::ConfigError;
 use crate::runtime::{Handle, is_late};
-use crate::sync::stall::{Wait, run_as};
+use crate::stall::{Wait, run_as};
 use crate::sys::clock;
 
 /// Client of one server.

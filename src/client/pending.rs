@@ -12,7 +12,7 @@ use super::fleet::Fleet;
 use super::link::{Link, SECOND_LOOK};
 use super::slot::Watcher;
 use crate::runtime::is_late;
-use crate::sync::stall::{Wait, run_as};
+use crate::stall::{Wait, run_as};
 use crate::sys::clock;
 
 /// Outstanding request: its result was not taken yet.

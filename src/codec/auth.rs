@@ -29,7 +29,7 @@
 //!
 //! The last byte of a [`Challenge`] of 21 or 45 bytes says two things. The server expects the
 //! user's name in the first frame already, and only the salt of the challenge, its first 20 bytes,
-//! is hashed. With 45 bytes the SHA-256-crypt digest of the password ([`crypt_digest`]) replaces
+//! is hashed. With 45 bytes the SHA-256-crypt digest of the password ([`PasswordDigest`]) replaces
 //! the password before the same arithmetic.
 //!
 //! The layout of the challenge and that of the reply are known with certainty. It is not known
@@ -71,6 +71,6 @@ mod proof;
 mod reply;
 
 pub use challenge::{Challenge, ChallengeError, SALT_BYTES, printable_salt};
-pub use crypt::{DigestSalt, MAX_CRYPT_PASSWORD_BYTES, PasswordDigest, crypt_digest};
-pub use proof::{PROOF_BYTES, Proof, StoredPassword, TextError};
+pub use crypt::{DigestSalt, PasswordDigest};
+pub use proof::{Proof, StoredPassword, TextError};
 pub use reply::{Reply, ReplyError};

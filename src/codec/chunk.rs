@@ -43,6 +43,9 @@
 //!
 //! ```
 //! use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter};
+//! use epoll_group::codec::encoder::{Encoder, OutBuffer};
+//! use epoll_group::codec::frame::Decoder;
+//! use epoll_group::codec::limits::Limits;
 //! use epoll_group::codec::value::Value;
 //!
 //! let kinds = [BlockKind::Signed, BlockKind::Bytes];
@@ -52,10 +55,15 @@
 //! writer.row(&[Value::Signed(-2), Value::Null])?;
 //! assert!(!writer.is_full());
 //!
+//! let mut buffer = OutBuffer::default();
+//! writer.write_to(&mut Encoder::new(&mut buffer, 2))?;
+//!
+//! let mut decoder = Decoder::new(Limits::default());
+//! decoder.feed(&buffer.to_vec());
 //! let mut joiner = ChunkJoiner::new(&kinds, 1 << 20);
-//! for body in writer.bodies(1 << 20)? {
-//!     assert_eq!(body[..2], [8, 3]);
-//!     let Some(chunk) = joiner.push(ChunkFrame::parse(&body)?)? else { continue };
+//! while let Some(frame) = decoder.next_frame()? {
+//!     assert_eq!(frame.body()[..2], [8, 3]);
+//!     let Some(chunk) = joiner.push(ChunkFrame::parse(frame.body())?)? else { continue };
 //!     let mut rows = chunk.rows();
 //!     assert_eq!(rows.next_row()?, Some(&[Value::Signed(1), Value::Bytes(b"a")][..]));
 //!     let names: Result<Vec<_>, _> = chunk.values(1).collect();
@@ -74,7 +82,7 @@ mod joiner;
 mod kind;
 mod writer;
 
-pub use block::{Block, BlockValues, Member};
+pub use block::{Block, Member};
 pub use error::{ChunkError, ChunkWriteError};
 pub use frame::ChunkFrame;
 pub use joiner::{Chunk, ChunkJoiner, ChunkRows};

@@ -12,7 +12,7 @@
 //! the length in the header is patched, and no length is padded. Frames of one shape (the end of a
 //! result, a number of rows) are constants into which numbers are put.
 //!
-//! A frame is written whole or not at all. It fails if it exceeds the limit, or if the closure that
+//! A frame is written whole or not at all. It fails if it is longer than 64 MiB, or if the code that
 //! fills it fails or panics. Then its bytes are removed again.
 //!
 //! # Buffers
@@ -77,7 +77,8 @@ pub enum Metadata {
 ///
 /// # Errors
 ///
-/// A frame that exceeds the limit is an [`EncodeError`]. Nothing of it is written; the request fails.
+/// A frame above 64 MiB, body and kind byte, is an [`EncodeError`]: both existing peers accept no
+/// more. Nothing of it is written; the request fails.
 ///
 /// # Examples
 ///
@@ -114,8 +115,7 @@ struct Template {
 }
 
 impl<'b> Encoder<'b> {
-    /// Largest length of a frame unless [`max_length`](Self::max_length) sets another: 64 MiB, the
-    /// limit of both existing peers.
+    /// Largest length of a frame: 64 MiB, the limit of both existing peers.
     const DEFAULT_MAX_LENGTH: u32 = 64 << 20;
 
     /// Encoder for frames of `session`, with the header of 13 bytes.
@@ -138,9 +138,9 @@ impl<'b> Encoder<'b> {
         Self { buffer, header, max_length: Self::DEFAULT_MAX_LENGTH, metadata: Metadata::Full }
     }
 
-    /// Sets the largest length of a frame, body and kind byte, that the peer accepts.
-    #[must_use]
-    pub fn max_length(self, bytes: u32) -> Self {
+    /// Sets the largest length of a frame, body and kind byte.
+    #[cfg(test)]
+    pub(crate) fn max_length(self, bytes: u32) -> Self {
         Self { max_length: bytes, ..self }
     }
 
@@ -148,11 +148,6 @@ impl<'b> Encoder<'b> {
     #[must_use]
     pub fn metadata(self, metadata: Metadata) -> Self {
         Self { metadata, ..self }
-    }
-
-    /// Buffer of the encoder, for its length, or for sending from it, between frames.
-    pub fn buffer(&mut self) -> &mut OutBuffer {
-        self.buffer
     }
 
     /// Writes a row. `fill` writes its cells, one per column, in their order.
@@ -163,23 +158,8 @@ impl<'b> Encoder<'b> {
         row.finish()
     }
 
-    /// Writes a row whose source can fail half-way. If it fails, nothing of the row is written.
-    ///
-    /// # Errors
-    ///
-    /// The error that `fill` returns, or [`EncodeError::TooLong`]; the request fails.
-    #[inline]
-    pub fn try_row<E: From<EncodeError>>(
-        &mut self,
-        fill: impl FnOnce(&mut RowWriter<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut row = self.begin_row();
-        fill(&mut row)?;
-        Ok(row.finish()?)
-    }
-
     /// Begins a row that is written cell by cell and then [finished](RowWriter::finish). If it is
-    /// dropped before, nothing of it is written.
+    /// dropped before, nothing of it is written. So the source of the cells may fail half-way.
     #[inline]
     pub fn begin_row(&mut self) -> RowWriter<'_> {
         RowWriter::new(self.begin(ServerKind::Row))
@@ -202,12 +182,12 @@ impl<'b> Encoder<'b> {
 
     /// Writes a message of the generated types: for rare replies.
     pub fn message(&mut self, message: &ServerMessage) -> Result<(), EncodeError> {
-        message.check_dialect(self.header.is_galaxy())?;
+        let dialect = self.header.dialect();
         // The length is computed first, so that a message that is too long is not built at all.
-        let length = message.body_bytes().saturating_add(1);
+        let length = message.body_bytes(dialect).saturating_add(1);
         if u32::try_from(length).is_ok_and(|length| length <= self.max_length) {
             let mut body = Vec::with_capacity(length);
-            message.encode_body(&mut body);
+            message.encode_body(dialect, &mut body);
             self.frame(message.kind(), &[&body])
         } else {
             Err(EncodeError::TooLong { length, limit: self.max_length })
@@ -239,19 +219,6 @@ impl<'b> Encoder<'b> {
     /// Writes the end of the rows, and of the results of this request.
     pub fn fetch_done(&mut self) {
         self.constant(ServerKind::FetchDone, Word::constant([]));
-    }
-
-    /// Writes the end of the rows, with feedback: the number of examined rows and the used indexes
-    /// (separated by `;`).
-    pub fn fetch_done_with(
-        &mut self,
-        examined_rows: u64,
-        chosen_index: &(impl AsRef<[u8]> + ?Sized),
-    ) -> Result<(), EncodeError> {
-        let mut frame = self.begin(ServerKind::FetchDone);
-        frame.word(Word::constant([0x08]).then(Word::varint(examined_rows)));
-        frame.field(0x12, chosen_index.as_ref())?;
-        frame.finish()
     }
 
     /// Writes the end of the rows; the metadata of another result follows.
@@ -320,6 +287,11 @@ impl Template {
 
     const fn is_galaxy(self) -> bool {
         self.length_at == 9
+    }
+
+    /// Dialect of the bodies, which do not depend on the version.
+    const fn dialect(self) -> Dialect {
+        if self.is_galaxy() { Dialect::Galaxy { version: 0 } } else { Dialect::Legacy }
     }
 }
 

@@ -7,7 +7,7 @@ mod reply;
 use std::error::Error;
 use std::fmt;
 
-pub use reply::{GENERAL_STATE, INTERRUPTED_STATE, PACKET_TOO_LARGE_STATE, code};
+pub use reply::{GENERAL_STATE, code};
 
 /// Part of the traffic that ends with an error: the question a server or a proxy asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,18 +173,12 @@ impl Error for WireError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The frame would be longer than the peer accepts, or than the length field can express.
+    /// The frame would be longer than 64 MiB, or than the length field can express.
     TooLong {
         /// Length on the wire: body and kind byte, or the part of it that was tried.
         length: usize,
         /// Largest length.
         limit: u32,
-    },
-    /// The message describes a column in the form of the other dialect.
-    /// [`Encoder::column`](crate::codec::encoder::Encoder::column) writes either form.
-    Dialect {
-        /// Number of its kind.
-        kind: u8,
     },
 }
 
@@ -198,12 +192,8 @@ impl EncodeError {
 
 impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { length, limit } => write!(f, "length {length} exceeds {limit}"),
-            Self::Dialect { kind } => {
-                write!(f, "message of kind {kind} has the form of the other dialect")
-            }
-        }
+        let Self::TooLong { length, limit } = self;
+        write!(f, "length {length} exceeds {limit}")
     }
 }
 

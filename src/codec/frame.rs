@@ -15,14 +15,14 @@
 //! zero has been refused.
 //!
 //! ```
-//! use epoll_group::codec::frame::Header;
+//! use epoll_group::codec::frame::{Dialect, Header};
 //!
 //! let bytes = Header::new(2, 110, 0).encode();
 //! assert_eq!(bytes, [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 110]);
 //!
 //! let limit = 64 << 20;
-//! assert_eq!(Header::parse(&bytes, limit)?, Some(Header::new(2, 110, 0)));
-//! assert_eq!(Header::parse(&bytes[..12], limit)?, None); // more bytes needed
+//! assert_eq!(Dialect::Legacy.parse(&bytes, limit)?, Some(Header::new(2, 110, 0)));
+//! assert_eq!(Dialect::Legacy.parse(&bytes[..12], limit)?, None); // more bytes needed
 //! # Ok::<(), epoll_group::codec::frame::HeaderError>(())
 //! ```
 //!

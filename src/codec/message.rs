@@ -2,7 +2,7 @@
 //!
 //! [`ClientMessage`] and [`ServerMessage`] have a variant for every kind. Their contents are the
 //! generated types of [`proto`]. The other types here tell the meaning of a content: a [`Notice`],
-//! the [`Source`] of a request, the [`Node`] of a plan, the [`ScalarValue`] of an argument.
+//! the [`Node`] of a plan, the [`ScalarValue`] of an argument.
 //!
 //! ```
 //! use epoll_group::codec::frame::Dialect;
@@ -29,22 +29,19 @@
 //!
 //! # Requests that name their text by a key
 //!
-//! Work that a request gives its server: the text, the key under which the server may have it, or
-//! both.
+//! A request names its work by a text or a plan, by a key under which the server may have it, or by
+//! both. Keys are usually MD5 sums of 16 bytes, but any bytes will do.
+//!
+//! | `stmt` or `plan` | `stmt_digest` or `plan_digest` | the server |
+//! | --- | --- | --- |
+//! | is there | is absent | runs it |
+//! | is there | is there | keeps it under the key, and runs it |
+//! | is absent | is there | runs the entry of the key, or answers that there is none |
+//! | is absent | is absent | fails the request |
 //!
 //! A client that wants caching sends the key alone. A server that does not have it answers with
 //! [`CACHE_MISS`](crate::codec::error::code::CACHE_MISS), and the client sends the same request with
 //! the text added, which the server then keeps.
-//!
-//! ```
-//! use epoll_group::codec::message::Source;
-//! use epoll_group::codec::proto::sql::StmtExecute;
-//!
-//! let mut request = StmtExecute { stmt_digest: Some(vec![7; 16]), ..StmtExecute::default() };
-//! assert_eq!(request.source(), Source::Cached(&[7; 16]));
-//! request.stmt = Some(b"select 1".to_vec());
-//! assert_eq!(request.source(), Source::Store(b"select 1".as_slice(), &[7; 16]));
-//! ```
 //!
 //! # Arguments
 //!
@@ -113,7 +110,6 @@ mod kind;
 mod notice;
 mod plan;
 mod scalar;
-mod source;
 mod statement;
 
 pub use kind::{ClientKind, ServerKind};
@@ -121,20 +117,19 @@ pub use notice::Notice;
 pub use plan::{ExprNode, Node, PlanError};
 use prost::Message;
 pub use scalar::{AnyValue, ScalarError, ScalarValue};
-pub use source::Source;
 
 use crate::codec::check::{Schema, check};
 use crate::codec::error::{EncodeError, MessageError};
 use crate::codec::frame::{Dialect, Header};
 use crate::codec::limits::Limits;
+use crate::codec::proto::resultset::ColumnMetaDataCompatible;
 use crate::codec::proto::{self, schema};
 
 macro_rules! messages {
     (
-        $(#[$doc:meta])* $name:ident, $kinds:ident;
+        $(#[$doc:meta])* $name:ident, $kinds:ident, $vis:vis $body_bytes:ident $encode_body:ident;
         empty { $($empty:ident;)* }
         full { $($full:ident($ty:ty) $schema:ident;)* }
-        more { $($(#[$more_doc:meta])* $more:ident($more_ty:ty) $more_kind:ident;)* }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +143,6 @@ macro_rules! messages {
                 #[doc = concat!("[`", stringify!($kinds), "::", stringify!($full), "`].")]
                 $full($ty),
             )*
-            $($(#[$more_doc])* $more($more_ty),)*
             /// Kind that is not known, or whose body is not described: its number and its body.
             Unknown(u8, Vec<u8>),
         }
@@ -160,60 +154,26 @@ macro_rules! messages {
                 match self {
                     $(Self::$empty => $kinds::$empty.number(),)*
                     $(Self::$full(_) => $kinds::$full.number(),)*
-                    $(Self::$more(_) => $kinds::$more_kind.number(),)*
                     Self::Unknown(kind, _) => *kind,
                 }
             }
 
             /// Bytes of the body.
             #[must_use]
-            pub fn body_bytes(&self) -> usize {
+            $vis fn $body_bytes(&self) -> usize {
                 match self {
                     $(Self::$empty => 0,)*
                     $(Self::$full(message) => message.encoded_len(),)*
-                    $(Self::$more(message) => message.encoded_len(),)*
                     Self::Unknown(_, body) => body.len(),
                 }
             }
 
             /// Appends the body to `out`, with the fields in the order of their numbers.
-            pub fn encode_body(&self, out: &mut Vec<u8>) {
+            $vis fn $encode_body(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$empty => {})*
                     $(Self::$full(message) => message.encode_raw(out),)*
-                    $(Self::$more(message) => message.encode_raw(out),)*
                     Self::Unknown(_, body) => out.extend_from_slice(body),
-                }
-            }
-
-            /// Appends the whole frame to `out`.
-            ///
-            /// # Errors
-            ///
-            /// [`EncodeError::TooLong`] when no frame can hold the body, and
-            /// [`EncodeError::Dialect`]; nothing is appended. Most peers refuse frames above 64 MiB
-            /// already.
-            pub fn encode(
-                &self,
-                dialect: Dialect,
-                session: u64,
-                out: &mut Vec<u8>,
-            ) -> Result<(), EncodeError> {
-                self.check_dialect(dialect != Dialect::Legacy)?;
-                let header = header(session, self.kind(), self.body_bytes())?;
-                out.reserve(dialect.frame_bytes(&header));
-                dialect.encode(&header, out);
-                self.encode_body(out);
-                Ok(())
-            }
-
-            /// Refuses a message in the form of the other dialect.
-            pub(super) const fn check_dialect(&self, is_galaxy: bool) -> Result<(), EncodeError> {
-                match (self, is_galaxy) {
-                    $((Self::$more(_), false) | (Self::$more_kind(_), true) => {
-                        Err(EncodeError::Dialect { kind: self.kind() })
-                    })*
-                    _ => Ok(()),
                 }
             }
 
@@ -252,7 +212,7 @@ messages! {
     ///
     /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
     /// frame ([`Frame::bytes`](crate::codec::frame::Frame::bytes)).
-    ClientMessage, ClientKind;
+    ClientMessage, ClientKind, pub body_bytes encode_body;
     empty {
         CapabilitiesGet;
         Close;
@@ -278,7 +238,6 @@ messages! {
         TransferFileData(proto::file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
         ManageFile(proto::file::FileManageOperator) FILE_FILE_MANAGE_OPERATOR;
     }
-    more {}
 }
 
 messages! {
@@ -286,7 +245,7 @@ messages! {
     ///
     /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
     /// frame ([`Frame::bytes`](crate::codec::frame::Frame::bytes)).
-    ServerMessage, ServerKind;
+    ServerMessage, ServerKind, newer_body_bytes encode_newer_body;
     empty {
         FetchSuspended;
         FetchDoneMoreResultsets;
@@ -310,11 +269,6 @@ messages! {
         FileData(proto::file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
         FileManaged(proto::file::FileManageOperatorResponse) FILE_FILE_MANAGE_OPERATOR_RESPONSE;
     }
-    more {
-        /// [`ServerKind::ColumnMetaData`] in the galaxy dialect, which numbers the fields
-        /// differently.
-        ColumnMetaDataGalaxy(proto::resultset::ColumnMetaDataCompatible) ColumnMetaData;
-    }
 }
 
 impl ClientMessage {
@@ -336,6 +290,23 @@ impl ClientMessage {
         Ok(Self::decode_long(kind, body, limits)?)
     }
 
+    /// Appends the whole frame to `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`] when no frame can hold the body; nothing is appended. Most peers
+    /// refuse frames above 64 MiB already.
+    pub fn encode(
+        &self,
+        dialect: Dialect,
+        session: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        put_header(dialect, session, self.kind(), self.body_bytes(), out)?;
+        self.encode_body(out);
+        Ok(())
+    }
+
     #[inline(never)]
     fn decode_long(kind: u8, body: &[u8], limits: &Limits) -> Result<Self, MessageError> {
         match ClientKind::from_number(kind) {
@@ -345,6 +316,7 @@ impl ClientMessage {
     }
 }
 
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 impl ClientMessage {
     /// Upper bound of the memory beyond the message itself that the message of this `body` keeps.
     /// Queues of messages are bounded by it, because an element of a list may take a hundred times
@@ -353,7 +325,11 @@ impl ClientMessage {
     /// # Errors
     ///
     /// Those of [`Self::decode`].
-    pub fn memory_bytes(kind: u8, body: &[u8], limits: &Limits) -> Result<u64, MessageError> {
+    pub(crate) fn memory_bytes(
+        kind: u8,
+        body: &[u8],
+        limits: &Limits,
+    ) -> Result<u64, MessageError> {
         match ClientKind::from_number(kind).and_then(Self::schema_of) {
             Some(schema) => check(body, schema, limits),
             None => Ok(u64::try_from(body.len()).unwrap_or(u64::MAX)),
@@ -367,7 +343,7 @@ impl ClientMessage {
 /// # Errors
 ///
 /// Those of [`ClientMessage::decode`].
-#[cfg(feature = "server")]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub(crate) fn plan_memory_bytes(body: &[u8], limits: &Limits) -> Result<u64, MessageError> {
     use crate::codec::check::{Field, Kind};
 
@@ -383,8 +359,7 @@ impl ServerMessage {
     /// Decodes the message of this kind in `body`. The dialect matters for the description of
     /// columns.
     ///
-    /// Accepts the second numbers of some kinds ([`ServerKind::from_number_or_alias`]); encoding
-    /// writes the first.
+    /// Accepts the second numbers of some kinds ([`ServerKind`]); encoding writes the first.
     ///
     /// # Errors
     ///
@@ -395,13 +370,60 @@ impl ServerMessage {
         body: &[u8],
         limits: &Limits,
     ) -> Result<Self, MessageError> {
-        match (ServerKind::from_number_or_alias(kind), dialect) {
+        match (ServerKind::from_number(kind), dialect) {
             (Some(ServerKind::ColumnMetaData), Dialect::Galaxy { .. }) => {
                 let schema = &schema::RESULTSET_COLUMN_META_DATA_COMPATIBLE;
-                decode(body, schema, limits).map(Self::ColumnMetaDataGalaxy)
+                let older: ColumnMetaDataCompatible = decode(body, schema, limits)?;
+                Ok(Self::ColumnMetaData(older.into_newer()))
             }
             (Some(known), _) => Self::decode_kind(known, body, limits),
             (None, _) => Ok(Self::Unknown(kind, body.to_vec())),
+        }
+    }
+
+    /// Bytes of the body. The dialect matters for the description of columns: that of the galaxy
+    /// dialect has no `original_flags`.
+    #[must_use]
+    pub fn body_bytes(&self, dialect: Dialect) -> usize {
+        match self.older(dialect) {
+            Some(older) => older.encoded_len(),
+            None => self.newer_body_bytes(),
+        }
+    }
+
+    /// Appends the body to `out`, with the fields in the order of their numbers. Of a column, the
+    /// galaxy dialect leaves out `original_flags`.
+    pub fn encode_body(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        match self.older(dialect) {
+            Some(older) => older.encode_raw(out),
+            None => self.encode_newer_body(out),
+        }
+    }
+
+    /// Appends the whole frame to `out`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientMessage::encode`].
+    pub fn encode(
+        &self,
+        dialect: Dialect,
+        session: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        put_header(dialect, session, self.kind(), self.body_bytes(dialect), out)?;
+        self.encode_body(dialect, out);
+        Ok(())
+    }
+
+    /// Description of a column in the form of the older dialect. `None` for other messages, and in
+    /// today's dialect.
+    fn older(&self, dialect: Dialect) -> Option<ColumnMetaDataCompatible> {
+        match (self, dialect) {
+            (Self::ColumnMetaData(column), Dialect::Galaxy { .. }) => {
+                Some(ColumnMetaDataCompatible::of(column.clone()))
+            }
+            _ => None,
         }
     }
 }
@@ -418,12 +440,22 @@ pub(super) fn decode<M: Message + Default>(
     M::decode(body).map_err(|_| MessageError::Depth { limit: limits.depth.min(Limits::MAX_DEPTH) })
 }
 
-fn header(session: u64, kind: u8, body_bytes: usize) -> Result<Header, EncodeError> {
-    match u32::try_from(body_bytes) {
-        Ok(bytes) if bytes <= Header::MAX_BODY_BYTES => Ok(Header::new(session, kind, bytes)),
+/// Appends a header, and reserves memory for the body.
+fn put_header(
+    dialect: Dialect,
+    session: u64,
+    kind: u8,
+    body_bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let header = match u32::try_from(body_bytes) {
+        Ok(bytes) if bytes <= Header::MAX_BODY_BYTES => Header::new(session, kind, bytes),
         _ => {
             let length = body_bytes.saturating_add(1);
-            Err(EncodeError::TooLong { length, limit: u32::MAX })
+            return Err(EncodeError::TooLong { length, limit: u32::MAX });
         }
-    }
+    };
+    out.reserve(dialect.frame_bytes(&header));
+    dialect.encode(&header, out);
+    Ok(())
 }

@@ -1,8 +1,10 @@
 //! Messages of the protocol, generated from the `.proto` files in `tests/proto/files` of the repository.
 //!
 //! Each type follows its file: a struct per message, with a public field per field, and an enum per
-//! enum. Types inside a message are beside it here. An absent field has the default value of its
-//! type; where the protocol says another value, a method of the field's name returns it. All
+//! enum. Types inside a message are beside it here. `ColumnMetaDataCompatible` is not public:
+//! [`ServerMessage`](crate::codec::message::ServerMessage) converts it to and from `ColumnMetaData`.
+//! An absent field has the default value of its
+//! type; where the protocol says another value, the documentation of the field tells it. All
 //! messages implement [`prost::Message`].
 //!
 //! An unlisted value of an enum is an unknown field, as everywhere in protobuf: it is skipped. If a
@@ -66,7 +68,7 @@ mod encoding {
 macro_rules! message {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident {
+        $vis:vis struct $name:ident {
             $(
                 $(#[$field_meta:meta])*
                 $number:literal $kind:ident $label:ident $field:ident: $ty:ty,
@@ -74,8 +76,8 @@ macro_rules! message {
         }
     ) => {
         $(#[$meta])*
-        pub struct $name {
-            $($(#[$field_meta])* pub $field: $ty,)*
+        $vis struct $name {
+            $($(#[$field_meta])* $vis $field: $ty,)*
         }
 
         impl ::prost::Message for $name {
@@ -220,12 +222,6 @@ macro_rules! names {
                 }
             }
 
-            /// Value with this number in the protocol.
-            #[must_use]
-            pub fn from_number(number: i32) -> Option<Self> {
-                super::super::Enumeration::from_number(number)
-            }
-
             /// Value with this name in the protocol.
             #[must_use]
             pub fn from_protocol_name(name: &str) -> Option<Self> {
@@ -280,23 +276,42 @@ pub use messages::tso;
 #[doc(inline)]
 pub use messages::value;
 
-impl From<resultset::ColumnMetaDataCompatible> for resultset::ColumnMetaData {
-    /// The same column in today's dialect.
-    fn from(old: resultset::ColumnMetaDataCompatible) -> Self {
+impl resultset::ColumnMetaDataCompatible {
+    /// The column in the older dialect, which has no place for the flags of MySQL.
+    pub(in crate::codec) fn of(newer: resultset::ColumnMetaData) -> Self {
         Self {
-            r#type: old.r#type,
-            original_type: old.original_type,
-            name: old.name,
-            original_name: old.original_name,
-            table: old.table,
-            original_table: old.original_table,
-            schema: old.schema,
-            catalog: old.catalog,
-            collation: old.collation,
-            fractional_digits: old.fractional_digits,
-            length: old.length,
-            flags: old.flags,
-            content_type: old.content_type,
+            r#type: newer.r#type,
+            name: newer.name,
+            original_name: newer.original_name,
+            table: newer.table,
+            original_table: newer.original_table,
+            schema: newer.schema,
+            catalog: newer.catalog,
+            collation: newer.collation,
+            fractional_digits: newer.fractional_digits,
+            length: newer.length,
+            flags: newer.flags,
+            content_type: newer.content_type,
+            original_type: newer.original_type,
+        }
+    }
+
+    /// The same column in today's dialect.
+    pub(in crate::codec) fn into_newer(self) -> resultset::ColumnMetaData {
+        resultset::ColumnMetaData {
+            r#type: self.r#type,
+            original_type: self.original_type,
+            name: self.name,
+            original_name: self.original_name,
+            table: self.table,
+            original_table: self.original_table,
+            schema: self.schema,
+            catalog: self.catalog,
+            collation: self.collation,
+            fractional_digits: self.fractional_digits,
+            length: self.length,
+            flags: self.flags,
+            content_type: self.content_type,
             original_flags: None,
         }
     }

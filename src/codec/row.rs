@@ -32,10 +32,10 @@ mod column;
 pub(super) mod field;
 
 pub use cell::Cell;
-pub use column::Column;
+pub use column::{Column, ColumnType};
 
 use crate::codec::error::WireError;
-use crate::codec::value::ValueError;
+use crate::codec::value::{ValueError, read_bytes};
 use crate::codec::wire::{Reader, WireType};
 
 /// Returns the cells of the row with this body, one after the other. Other fields are skipped.
@@ -44,8 +44,8 @@ use crate::codec::wire::{Reader, WireType};
 ///
 /// # Errors
 ///
-/// [`WireError`], when the body is malformed at this place. It ends the request.
-pub fn cells(body: &[u8]) -> impl Iterator<Item = Result<Cell<'_>, WireError>> {
+/// [`ValueError::Wire`], when the body is malformed at this place. It ends the request.
+pub fn cells(body: &[u8]) -> impl Iterator<Item = Result<Cell<'_>, ValueError>> {
     let mut reader = Reader::new(body);
     let mut failed = false;
     std::iter::from_fn(move || {
@@ -59,12 +59,12 @@ pub fn cells(body: &[u8]) -> impl Iterator<Item = Result<Cell<'_>, WireError>> {
 }
 
 #[inline]
-fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError> {
-    while let Some((number, kind)) = reader.field()? {
+fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, ValueError> {
+    while let Some((number, kind)) = reader.field().map_err(ValueError::Wire)? {
         if (number, kind) == (1, WireType::Bytes) {
-            return reader.bytes().map(|bytes| Some(Cell::new(bytes)));
+            return read_bytes(reader).map(|bytes| Some(Cell::new(bytes)));
         }
-        reader.skip(number, kind)?;
+        reader.skip(number, kind).map_err(ValueError::Wire)?;
     }
     Ok(None)
 }

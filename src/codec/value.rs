@@ -73,41 +73,6 @@ pub enum Value<'a> {
     Set(Set<'a>),
 }
 
-macro_rules! value_from {
-    ($($from:ty => $variant:ident),* $(,)?) => {$(
-        impl From<$from> for Value<'_> {
-            fn from(value: $from) -> Self {
-                Self::$variant(value.into())
-            }
-        }
-    )*};
-}
-
-value_from! {
-    i8 => Signed, i16 => Signed, i32 => Signed, i64 => Signed,
-    u8 => Unsigned, u16 => Unsigned, u32 => Unsigned, u64 => Unsigned,
-    f32 => Float, f64 => Double,
-    Decimal => Decimal, Date => Date, DateTime => DateTime, Time => Time,
-}
-
-impl<'a> From<&'a [u8]> for Value<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl<'a> From<&'a str> for Value<'a> {
-    fn from(text: &'a str) -> Self {
-        Self::Bytes(text.as_bytes())
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Value<'_> {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
-    }
-}
-
 /// Sign of a decimal or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third sign")]
@@ -120,17 +85,15 @@ pub enum Sign {
 
 /// Members of a SET cell, in their wire format.
 ///
-/// *Shape*: a borrowed slice that was checked once; iteration copies nothing. On the wire a set
-/// whose only member has an empty name equals the empty set, and is read as the empty set.
+/// *Shape*: a borrowed slice that was checked once; iteration copies nothing. The default is the
+/// empty set. On the wire a set whose only member has an empty name equals the empty set, and is
+/// read as the empty set.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Set<'a> {
     members: &'a [u8],
 }
 
 impl<'a> Set<'a> {
-    /// The set without members.
-    pub const EMPTY: Self = Self { members: &[] };
-
     /// Creates a set of these members. Its bytes replace the former content of `place`.
     pub fn new<T: AsRef<[u8]>>(
         members: impl IntoIterator<Item = T>,
@@ -142,17 +105,17 @@ impl<'a> Set<'a> {
             place.extend_from_slice(member.as_ref());
         }
         let members: &[u8] = place;
-        if members == [0] { Self::EMPTY } else { Self { members } }
+        if members == [0] { Self::default() } else { Self { members } }
     }
 
     /// Reads the bytes of a cell. A single byte, 0 or 1, is the empty set.
     pub(super) fn from_cell(cell: &'a [u8]) -> Result<Self, ValueError> {
         if matches!(cell, [0 | 1]) {
-            return Ok(Self::EMPTY);
+            return Ok(Self::default());
         }
         let mut reader = Reader::new(cell);
         while !reader.is_empty() {
-            reader.bytes()?;
+            read_bytes(&mut reader)?;
         }
         Ok(Self { members: cell })
     }
@@ -259,10 +222,16 @@ impl Error for ValueError {
     }
 }
 
-impl From<WireError> for ValueError {
-    fn from(error: WireError) -> Self {
-        Self::Wire(error)
-    }
+/// Reads a varint that is a value or a part of one.
+#[inline]
+pub(super) fn read_varint(reader: &mut Reader<'_>) -> Result<u64, ValueError> {
+    reader.varint().map_err(ValueError::Wire)
+}
+
+/// Reads a length, and that many bytes of a value.
+#[inline]
+pub(super) fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], ValueError> {
+    reader.bytes().map_err(ValueError::Wire)
 }
 
 /// Returns `value` if it is not above `max`.
@@ -281,14 +250,14 @@ mod tests {
         assert_eq!(set.iter().collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
         assert_eq!(set.as_wire(), [1, b'a', 2, b'b', b'b']);
         assert_eq!(format!("{set:?}"), r#"{"a", "bb"}"#);
-        assert_eq!(Set::new([""], &mut Vec::new()), Set::EMPTY);
+        assert_eq!(Set::new([""], &mut Vec::new()), Set::default());
         assert_eq!(Set::new(["", ""], &mut Vec::new()).iter().count(), 2);
     }
 
     #[test]
     fn both_marks_are_the_empty_set() {
-        assert_eq!(Set::from_cell(&[0]), Ok(Set::EMPTY));
-        assert_eq!(Set::from_cell(&[1]), Ok(Set::EMPTY));
+        assert_eq!(Set::from_cell(&[0]), Ok(Set::default()));
+        assert_eq!(Set::from_cell(&[1]), Ok(Set::default()));
         assert_eq!(Set::from_cell(&[2, 1]), Err(ValueError::Wire(WireError::Truncated)));
     }
 

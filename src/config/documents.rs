@@ -13,7 +13,7 @@ const SETTERS: [&str; 5] = [
 
 /// The documentation of a setter, without marks and line breaks.
 fn setter_doc(field: &Field) -> String {
-    let head = format!("    pub const fn {}(", field.name());
+    let head = format!("    pub const fn {}(", field.name);
     let before = SETTERS.iter().find_map(|text| text.split_once(&head)).expect("it has a setter").0;
     let lines = before.lines().rev().skip(1);
     let mut doc: Vec<_> =
@@ -62,7 +62,7 @@ const ORIGINAL: &str = "Coming from the original";
 
 #[test]
 fn the_guide_has_every_tunable_once_with_default_range_and_when() {
-    let mut missing: Vec<_> = Config::FIELDS.iter().map(Field::name).collect();
+    let mut missing: Vec<_> = Config::FIELDS.iter().map(|field| field.name).collect();
     for (head, names, text) in items() {
         // A list of the original's tunables has the names of the original, without a prefix that
         // is accepted. Those without a counterpart have no default.
@@ -71,11 +71,11 @@ fn the_guide_has_every_tunable_once_with_default_range_and_when() {
             assert_eq!(head, ORIGINAL, "{name} is unknown");
             continue;
         };
-        let name = field.name();
+        let name = field.name;
         let position = missing.iter().position(|known| *known == name);
         missing.swap_remove(position.unwrap_or_else(|| panic!("{name} is listed twice")));
 
-        let when = match (field.is_live(), setter_doc(field)) {
+        let when = match (field.live, setter_doc(field)) {
             (false, _) => "start",
             (true, doc) if doc.contains("*Live*, for new connections.") => "new connections",
             (true, _) => "live",
@@ -113,10 +113,10 @@ fn the_guide_accounts_for_every_tunable_of_the_original() {
 #[test]
 fn the_setters_say_default_price_and_when() {
     for field in Config::FIELDS {
-        let name = field.name();
+        let name = field.name;
         let doc = setter_doc(field);
-        assert_eq!(doc.contains("*Live"), field.is_live(), "{name}");
-        assert_eq!(doc.contains("*Start only.*"), !field.is_live(), "{name}");
+        assert_eq!(doc.contains("*Live"), field.live, "{name}");
+        assert_eq!(doc.contains("*Start only.*"), !field.live, "{name}");
         assert!(doc.contains("*Range* "), "{name}");
         assert!(doc.contains("*Price*"), "{name}");
         assert_eq!(plain(after(&doc, "*Default*")), field.default_value(), "{name}");

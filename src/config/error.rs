@@ -17,14 +17,12 @@ pub struct ConfigError {
     pub value: String,
     /// Valid range, as text with its unit; empty for an unknown tunable.
     pub range: String,
-    /// Kind of the error.
-    pub kind: ConfigErrorKind,
+    pub(super) kind: Kind,
 }
 
 /// Kind of an error in a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigErrorKind {
+pub(super) enum Kind {
     /// The value is outside the range.
     OutOfRange,
     /// The text is no value of a tunable with this unit.
@@ -40,17 +38,17 @@ impl ConfigError {
     /// Makes an error with the `Debug` text of `value`: a number as the number, a `Duration` as
     /// `1.5s`.
     pub(crate) fn out_of_range(field: &'static str, value: impl fmt::Debug, range: String) -> Self {
-        let kind = ConfigErrorKind::OutOfRange;
+        let kind = Kind::OutOfRange;
         Self { field, value: format!("{value:?}"), range, kind }
     }
 
     pub(super) fn malformed(field: &'static str, text: &str, unit: Unit, range: String) -> Self {
-        let kind = ConfigErrorKind::Malformed(unit);
+        let kind = Kind::Malformed(unit);
         Self { field, value: text.to_owned(), range, kind }
     }
 
     pub(super) fn unknown(name: &str, nearest: Option<&'static str>) -> Self {
-        let kind = ConfigErrorKind::Unknown { nearest };
+        let kind = Kind::Unknown { nearest };
         Self { field: "", value: name.to_owned(), range: String::new(), kind }
     }
 }
@@ -60,8 +58,8 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, range, kind } = self;
         match kind {
-            ConfigErrorKind::OutOfRange => write!(f, "{field} {value} is outside {range}"),
-            ConfigErrorKind::Malformed(unit) => match unit {
+            Kind::OutOfRange => write!(f, "{field} {value} is outside {range}"),
+            Kind::Malformed(unit) => match unit {
                 Unit::Count => write!(f, "{field} {value:?} is no count within {range}"),
                 Unit::Bytes => write!(f, "{field} {value:?} is no size within {range}"),
                 Unit::Switch => write!(f, "{field} {value:?} is not {range}"),
@@ -69,10 +67,10 @@ impl fmt::Display for ConfigError {
                     write!(f, "{field} {value:?} is no time within {range}")
                 }
             },
-            ConfigErrorKind::Unknown { nearest: Some(nearest) } => {
+            Kind::Unknown { nearest: Some(nearest) } => {
                 write!(f, "unknown tunable {value:?}, did you mean {nearest}?")
             }
-            ConfigErrorKind::Unknown { nearest: None } => write!(f, "unknown tunable {value:?}"),
+            Kind::Unknown { nearest: None } => write!(f, "unknown tunable {value:?}"),
         }
     }
 }

@@ -44,15 +44,19 @@ impl fmt::Display for Unit {
 ///
 /// let config = Config::default();
 /// for field in Config::FIELDS {
-///     let live = if field.is_live() { "live" } else { "start only" };
-///     let (name, value) = (field.name(), field.value_in(&config));
-///     println!("{name} = {value}  # {} in {}, {live}", field.unit(), field.range());
+///     let live = if field.live { "live" } else { "start only" };
+///     let (name, value) = (field.name, field.value_in(&config));
+///     println!("{name} = {value}  # {} in {}, {live}", field.unit, field.range());
 /// }
 /// ```
+#[non_exhaustive]
 pub struct Field {
-    pub(super) name: &'static str,
-    pub(super) unit: Unit,
-    pub(super) live: bool,
+    /// Name of the tunable, which is also that of its setter.
+    pub name: &'static str,
+    /// Unit of its value.
+    pub unit: Unit,
+    /// True if it may change while the runtime runs.
+    pub live: bool,
     pub(super) range: fn() -> String,
     pub(super) read: fn(&Config) -> String,
     pub(super) check: fn(&Config) -> Result<(), ConfigError>,
@@ -60,24 +64,6 @@ pub struct Field {
 }
 
 impl Field {
-    /// Name of the tunable, which is also that of its setter.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Unit of its value.
-    #[must_use]
-    pub const fn unit(&self) -> Unit {
-        self.unit
-    }
-
-    /// Returns true if it may change while the runtime runs.
-    #[must_use]
-    pub const fn is_live(&self) -> bool {
-        self.live
-    }
-
     /// Valid range, as text: `0..=128`, `1ms..=10s`, `true or false`.
     #[must_use]
     pub fn range(&self) -> String {
@@ -108,7 +94,7 @@ impl Field {
     pub(super) fn named(given: &str) -> Result<&'static Self, ConfigError> {
         let name = short(given);
         Config::FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
-            let names = Config::FIELDS.iter().map(Self::name);
+            let names = Config::FIELDS.iter().map(|field| field.name);
             ConfigError::unknown(given, nearest(&name, names))
         })
     }

@@ -28,7 +28,7 @@ mod tests;
 mod threads;
 mod value;
 
-pub use error::{ConfigError, ConfigErrorKind};
+pub use error::ConfigError;
 use fields::tunables;
 pub use fields::{Field, Unit};
 pub use settings::ReconfigureError;

@@ -44,10 +44,10 @@ impl<'de> Visitor<'de> for Tunables {
                 continue;
             }
             let field = Field::named(&name).map_err(de::Error::custom)?;
-            if given.contains(&field.name()) {
-                return Err(de::Error::duplicate_field(field.name()));
+            if given.contains(&field.name) {
+                return Err(de::Error::duplicate_field(field.name));
             }
-            given.push(field.name());
+            given.push(field.name);
             map.next_value_seed(Assign { field, config: &mut config })?;
         }
         config.validate().map_err(de::Error::custom)?;
@@ -80,8 +80,8 @@ impl Visitor<'_> for Assign<'_> {
 
     /// The text follows `invalid type: sequence, expected `.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [name, range] = [self.field.name(), &self.field.range()];
-        match self.field.unit() {
+        let [name, range] = [self.field.name, &self.field.range()];
+        match self.field.unit {
             Unit::Count => write!(f, "{name}, a count within {range}"),
             Unit::Bytes => write!(f, "{name}, a size within {range}"),
             Unit::Milliseconds | Unit::Seconds => write!(f, "{name}, a time within {range}"),
@@ -114,11 +114,11 @@ impl Serialize for Config {
             let text = field.value_in(self);
             // TOML's integers end at i64::MAX; larger values are written as strings.
             if let Ok(switch) = text.parse::<bool>() {
-                map.serialize_entry(field.name(), &switch)?;
+                map.serialize_entry(field.name, &switch)?;
             } else if let Ok(number) = text.parse::<i64>() {
-                map.serialize_entry(field.name(), &number)?;
+                map.serialize_entry(field.name, &number)?;
             } else {
-                map.serialize_entry(field.name(), &text)?;
+                map.serialize_entry(field.name, &text)?;
             }
         }
         map.end()

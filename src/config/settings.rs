@@ -92,8 +92,8 @@ impl Settings {
         expected: Option<usize>,
         config: Config,
     ) -> Result<bool, ReconfigureError> {
-        config.validate()?;
-        config.validate_threads(self.groups)?;
+        let valid = config.validate().and_then(|()| config.validate_threads(self.groups));
+        valid.map_err(ReconfigureError::Invalid)?;
         let _turn = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         // Relaxed: only the holder of the lock writes.
         let current = self.current.load(Ordering::Relaxed);
@@ -114,10 +114,10 @@ impl Settings {
 }
 
 fn refuse_not_live(old: &Config, new: &Config) -> Result<(), ReconfigureError> {
-    for field in Config::FIELDS.iter().filter(|field| !field.is_live()) {
+    for field in Config::FIELDS.iter().filter(|field| !field.live) {
         let [current, asked] = [old, new].map(|config| field.value_in(config));
         if current != asked {
-            return Err(ReconfigureError::NotLive { field: field.name(), current, asked });
+            return Err(ReconfigureError::NotLive { field: field.name, current, asked });
         }
     }
     Ok(())
@@ -166,12 +166,6 @@ impl Error for ReconfigureError {
             Self::Invalid(error) => Some(error),
             Self::NotLive { .. } | Self::TooMany { .. } => None,
         }
-    }
-}
-
-impl From<ConfigError> for ReconfigureError {
-    fn from(error: ConfigError) -> Self {
-        Self::Invalid(error)
     }
 }
 

@@ -30,7 +30,6 @@ macro_rules! ranges {
                 for value in beyond.into_iter().flatten() {
                     let error = set(value).validate().expect_err("beyond the range");
                     assert_eq!(error.field, name);
-                    assert_eq!(error.kind, ConfigErrorKind::OutOfRange);
                     let expected = format!("{name} {value:?} is outside {}", $range);
                     assert_eq!(error.to_string(), expected);
                     assert_eq!(Config::default().set(name, &format!("{value:?}")), Err(error));
@@ -279,7 +278,7 @@ fn what_has_no_counterpart_is_accepted_and_changes_nothing() {
         assert_eq!(Config::default().get(name), None);
     }
     for field in Config::FIELDS {
-        assert_eq!(Config::without_counterpart(field.name()), None);
+        assert_eq!(Config::without_counterpart(field.name), None);
     }
     assert_eq!(Config::without_counterpart("rpc_ports"), None);
 }
@@ -294,7 +293,7 @@ fn all_values_by_name_make_the_same_configuration() {
     let mut copy = Config::default();
     for field in Config::FIELDS {
         let value = field.value_in(&config);
-        copy = copy.set(field.name(), &value).expect("it reads what it wrote");
+        copy = copy.set(field.name, &value).expect("it reads what it wrote");
         assert_eq!(field.default_value(), field.value_in(&Config::default()));
     }
     assert_eq!(copy, config);

@@ -7,11 +7,9 @@
 //! * [`proxy`]: a proxy in detail: who owns a session when, what may be tried again
 //! * [`storage`]: an engine that takes locks and waits for the disk: row locks, group commit, what is
 //!   published when
-//! * [`embedding`]: the crate in a host with threads and signals of its own
-//! * [`async`](mod@async): the crate beside tokio, and values that pass both ways
-//! * [`from_tokio`]: the counterparts of what a program does with tokio
+//! * [`embedding`]: the crate in a host with threads and signals of its own; beside tokio, with values
+//!   that pass both ways; the counterparts of what a program does with tokio
 //! * [`programs`]: the example programs and their commands
-//! * [`glossary`]: the terms of the crate, a line each
 //!
 //! To run it:
 //!
@@ -20,8 +18,8 @@
 //! * [`tuning`]: every tunable with default and range, those of PolarDB-X and what became of them,
 //!   and how they are set by name, from files and while the runtime runs
 //! * [`syscalls`]: what follows when the system refuses, for each call and each errno
-//! * [`performance`]: what it costs beside other architectures, measured, and where it loses
-//! * [`numbers`]: measured numbers of single mechanisms and of the example programs, with their records
+//! * [`performance`]: what it costs beside other architectures, measured, and where it loses; numbers of
+//!   single mechanisms and of the example programs, with their records
 //!
 //! To understand or change it:
 //!
@@ -30,6 +28,8 @@
 //! * [`weaknesses`]: what servers, clients and pools of this kind got wrong, and the test that shows it is
 //!   not so here
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
+//!
+#![doc = include_str!("glossary.md")]
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -70,24 +70,18 @@ pub mod storage {}
 #[doc = include_str!("performance.svg")]
 #[doc = ""]
 #[doc = include_str!("performance.md")]
-pub mod performance {}
-
+#[doc = ""]
 #[doc = include_str!("numbers.md")]
-pub mod numbers {}
+pub mod performance {}
 
 #[doc = include_str!("programs.md")]
 #[doc = ""]
 #[doc = include_str!("status.html")]
 pub mod programs {}
 
-#[doc = include_str!("glossary.md")]
-pub mod glossary {}
-
-#[doc = include_str!("from_tokio.md")]
-pub mod from_tokio {}
-
-#[doc = include_str!("async.md")]
-pub mod r#async {}
-
 #[doc = include_str!("embedding.md")]
+#[doc = ""]
+#[doc = include_str!("async.md")]
+#[doc = ""]
+#[doc = include_str!("from_tokio.md")]
 pub mod embedding {}

@@ -3,15 +3,13 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use socket2::SockAddr;
 
-use crate::sync::stall::{Wait, run_as};
+use crate::stall::{Wait, run_as};
 use crate::sys::socket::Family;
 
 /// One end of a connection. `listen` and `connect` accept its text form.
@@ -120,29 +118,16 @@ pub struct Credentials {
 /// go on. [`connect`](crate::Handle::connect) tries all addresses of the name, in the resolver's order.
 /// [`listen`](crate::Handle::listen) takes the first one.
 pub trait ToAddress {
-    /// Returns the address.
+    /// Returns all addresses, in the order in which they are tried. Addresses of TCP and of Unix
+    /// sockets may not be mixed.
     ///
     /// # Errors
     ///
     /// If the text is not an address or does not resolve.
-    fn to_address(&self) -> io::Result<Address>;
-
-    /// Returns all addresses, in the order in which they are tried. By default there is one. Addresses
-    /// of TCP and of Unix sockets may not be mixed.
-    ///
-    /// # Errors
-    ///
-    /// If the text is not an address or does not resolve.
-    fn to_addresses(&self) -> io::Result<Vec<Address>> {
-        self.to_address().map(|address| vec![address])
-    }
+    fn to_addresses(&self) -> io::Result<Vec<Address>>;
 }
 
 impl ToAddress for str {
-    fn to_address(&self) -> io::Result<Address> {
-        self.to_addresses().map(|mut addresses| addresses.swap_remove(0))
-    }
-
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
         if let Some(path) = self.strip_prefix(UNIX_PREFIX) {
             let path = if let Some(name) = path.strip_prefix('@') {
@@ -183,88 +168,38 @@ impl ToAddress for str {
 }
 
 impl ToAddress for String {
-    fn to_address(&self) -> io::Result<Address> {
-        self.as_str().to_address()
-    }
-
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
         self.as_str().to_addresses()
     }
 }
 
 impl ToAddress for SocketAddr {
-    fn to_address(&self) -> io::Result<Address> {
-        Ok(Address::Tcp(*self))
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        Ok(vec![Address::Tcp(*self)])
     }
 }
 
 impl ToAddress for Address {
-    fn to_address(&self) -> io::Result<Address> {
-        Ok(self.clone())
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        Ok(vec![self.clone()])
     }
 }
 
 impl ToAddress for Path {
-    fn to_address(&self) -> io::Result<Address> {
-        Ok(Address::Unix(self.to_path_buf()))
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        Ok(vec![Address::Unix(self.to_path_buf())])
     }
 }
 
 impl<A: ToAddress + ?Sized> ToAddress for &A {
-    fn to_address(&self) -> io::Result<Address> {
-        (**self).to_address()
-    }
-
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
         (**self).to_addresses()
     }
 }
 
-/// Source of connections: an address to bind, or a listener that the host made.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Listen {
-    /// Bind the address. For TCP with one listener per group, so that the kernel spreads the
-    /// connections.
-    Bind(Address),
-    /// Take over these listeners. If there is one for each group, each group watches its own. Otherwise
-    /// each is watched by one group, which deals its connections to the groups in turn.
-    Ready(Vec<OwnedFd>),
-}
-
-/// Value that can be listened on: each [`ToAddress`], or a ready [`TcpListener`] or
-/// [`UnixListener`], or several descriptors of them.
-pub trait ToListen {
-    /// Returns the address or the listener.
-    ///
-    /// # Errors
-    ///
-    /// If the text is not an address or does not resolve.
-    fn to_listen(self) -> io::Result<Listen>;
-}
-
-impl<A: ToAddress> ToListen for A {
-    fn to_listen(self) -> io::Result<Listen> {
-        self.to_address().map(Listen::Bind)
-    }
-}
-
-impl ToListen for TcpListener {
-    fn to_listen(self) -> io::Result<Listen> {
-        Ok(Listen::Ready(vec![self.into()]))
-    }
-}
-
-impl ToListen for UnixListener {
-    fn to_listen(self) -> io::Result<Listen> {
-        Ok(Listen::Ready(vec![self.into()]))
-    }
-}
-
-impl ToListen for Vec<OwnedFd> {
-    fn to_listen(self) -> io::Result<Listen> {
-        Ok(Listen::Ready(self))
-    }
+/// Error for a list without an address.
+pub(super) fn nowhere() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the list of addresses is empty")
 }
 
 #[cfg(test)]
@@ -276,11 +211,11 @@ mod tests {
         for text in
             ["127.0.0.1:4711", "[::1]:80", "unix:/run/db.sock", "unix:@a\\é", "unix:./@file"]
         {
-            let address = text.to_address().expect("an address");
-            assert_eq!(address.to_string(), text);
+            let addresses = text.to_addresses().expect("an address");
+            assert_eq!(addresses[0].to_string(), text);
         }
         for text in ["nonsense", "unix:", "unix:/run/a\0b"] {
-            assert!(text.to_address().is_err(), "{text:?}");
+            assert!(text.to_addresses().is_err(), "{text:?}");
         }
         let file = Address::Unix("@file".into());
         assert_eq!(file.to_string(), "unix:./@file");

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::stats::Counter;
 
-/// A handler's decision to end the connection because it cannot go on, with the reason.
+/// A handler's decision to end the connection because it cannot go on, made from the reason:
+/// `return Err("this is not HTTP".into())`. The reason goes to the log and to
+/// [`Protocol::closed`](super::Protocol::closed).
 ///
 /// Bytes sent before leave first. To end a connection in the ordinary way, for example after a
 /// `QUIT`, call [`Connection::close`](super::Connection::close) and return `Ok`.
@@ -16,27 +18,21 @@ use crate::stats::Counter;
 pub struct Close(pub(super) CloseReason);
 
 impl Close {
-    /// Ends the connection for this reason. The reason goes to the log and to
-    /// [`Protocol::closed`](super::Protocol::closed).
-    pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self(CloseReason::ByHandler(reason.into()))
-    }
-
     /// Ends the connection because of an error: `parse(bytes).map_err(Close::error)?`.
     pub fn error(error: impl std::error::Error) -> Self {
-        Self::new(error.to_string())
+        error.to_string().into()
     }
 }
 
 impl From<&'static str> for Close {
     fn from(reason: &'static str) -> Self {
-        Self::new(reason)
+        Self(CloseReason::ByHandler(reason.into()))
     }
 }
 
 impl From<String> for Close {
     fn from(reason: String) -> Self {
-        Self::new(reason)
+        Self(CloseReason::ByHandler(reason.into()))
     }
 }
 

@@ -159,7 +159,7 @@ impl Conn {
             Origin::Outgoing => (Cost::unknown(), Outbound::connecting()),
         };
         let conn = Arc::new(Self {
-            id: ConnectionId(group.next_connection_id()),
+            id: ConnectionId { number: group.next_connection_id() },
             origin,
             peer,
             later_peer: OnceLock::new(),

@@ -39,25 +39,21 @@ pub struct Connection(pub(super) Arc<Conn>);
 
 /// Identifier of a connection within its runtime, also in the log. Never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionId(pub(super) u64);
-
-impl ConnectionId {
-    /// Returns the identifier as an integer.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
+#[non_exhaustive]
+pub struct ConnectionId {
+    /// The identifier as an integer.
+    pub number: u64,
 }
 
 impl fmt::Display for ConnectionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.number.fmt(f)
     }
 }
 
 impl fmt::Debug for ConnectionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ConnectionId({})", self.0)
+        write!(f, "ConnectionId({})", self.number)
     }
 }
 

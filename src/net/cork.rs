@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::conn::Conn;
+use crate::stall::before_wait;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
-use crate::sync::stall::before_wait;
 use crate::sys::clock;
 
 /// Age from which held sends leave with the next one.
@@ -143,7 +143,7 @@ impl Drop for Cork {
 ///     net::together(|| {
 ///         for deferred in waiting {
 ///             deferred.finish(|reply| {
-///                 reply.affected(1);
+///                 reply.ending().affected = 1;
 ///                 Ok(())
 ///             });
 ///         }

@@ -183,7 +183,7 @@ impl Conn {
         let (started, _) = self.with_layers(|stack, encoded| {
             let most = MOST_LAYERS;
             if stack.slots.len() >= most {
-                return Err(Close::new(format!("a connection has {most} layers at most")));
+                return Err(Close::from(format!("a connection has {most} layers at most")));
             }
             let layer = layer.take().expect("this runs once");
             stack.ready = false;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::Protocol;
 use super::accept::{Acceptor, Part, Refused, Shared, remove_stale, serve, tuning};
-use super::address::{Address, Listen, ToAddress, ToListen};
+use super::address::{Address, ToAddress, nowhere};
 use super::admissions::{Admissions, ListenerStats};
 use super::conn::Conn;
 use super::connection::{ConnectError, Connection};
@@ -17,7 +17,7 @@ use super::options::{ConnOptions, ConnectOptions, ListenOptions};
 use super::recv_state::Recv;
 use super::route::{Attempt, Route};
 use crate::config::ConfigError;
-use crate::runtime::{Handle, Runtime};
+use crate::runtime::Handle;
 use crate::stats::Counter;
 use crate::sys::socket::{self, Options, Prepare};
 
@@ -55,7 +55,7 @@ impl Listener {
     }
 
     /// Returns duplicates of the descriptors of the listening sockets, to pass them to a successor,
-    /// which can [listen](Handle::listen) on them. When the successor listens, drop this listener. The
+    /// which can serve them by [`listen_on`](Handle::listen_on). When the successor listens, drop this listener. The
     /// connections in the backlog are then left to the successor, and so is the file of a Unix socket.
     /// This is so from this call on, also if the successor fails. The example `handover` loses no
     /// request that way.
@@ -127,18 +127,18 @@ impl std::error::Error for ListenError {
 
 impl Handle {
     /// Serves connections to an address (`"127.0.0.1:3306"`, `"unix:/run/db.sock"`, a `SocketAddr`,
-    /// a `Path`) or of a ready `TcpListener` or `UnixListener`, until the returned value is dropped.
+    /// a `Path`), until the returned value is dropped. A TCP address gets one socket per group, so that
+    /// the kernel spreads the connections.
     ///
     /// A listener on `[::]` also serves IPv4 peers, unless `net.ipv6.bindv6only` is set. Their
-    /// [`peer_addr`](Connection::peer_addr) is a mapped one, such as `[::ffff:127.0.0.1]:4711`. A ready
-    /// `TcpListener` keeps its own `IPV6_V6ONLY`.
+    /// [`peer_addr`](Connection::peer_addr) is a mapped one, such as `[::ffff:127.0.0.1]:4711`.
     ///
     /// # Errors
     ///
     /// See [`ListenError`]. The runtime continues.
     pub fn listen<P: Protocol>(
         &self,
-        at: impl ToListen,
+        at: impl ToAddress,
         protocol: P,
     ) -> Result<Listener, ListenError> {
         self.listen_with(at, ListenOptions::new(), protocol)
@@ -151,12 +151,42 @@ impl Handle {
     /// See [`ListenError`]. The runtime continues.
     pub fn listen_with<P: Protocol>(
         &self,
-        at: impl ToListen,
+        at: impl ToAddress,
         options: ListenOptions,
         protocol: P,
     ) -> Result<Listener, ListenError> {
         options.conn.check().map_err(ListenError::Options)?;
-        let at = at.to_listen().map_err(ListenError::Address)?;
+        let first = at.to_addresses().map(|addresses| addresses.into_iter().next());
+        let address = first.and_then(|first| first.ok_or_else(nowhere));
+        self.serve(ListenAt::Address(address.map_err(ListenError::Address)?), options, protocol)
+    }
+
+    /// Serves connections of listening sockets that the host made, such as a `TcpListener`, or has
+    /// taken over from another process. A `TcpListener` keeps its own `IPV6_V6ONLY`.
+    ///
+    /// If there is one socket for each group, each group watches its own. Otherwise each is watched by
+    /// one group, which deals its connections to the groups in turn.
+    ///
+    /// # Errors
+    ///
+    /// See [`ListenError`]. The runtime continues.
+    pub fn listen_on<P: Protocol>(
+        &self,
+        sockets: impl IntoIterator<Item = impl Into<OwnedFd>>,
+        options: ListenOptions,
+        protocol: P,
+    ) -> Result<Listener, ListenError> {
+        options.conn.check().map_err(ListenError::Options)?;
+        let sockets = sockets.into_iter().map(Into::into).collect();
+        self.serve(ListenAt::Sockets(sockets), options, protocol)
+    }
+
+    fn serve<P: Protocol>(
+        &self,
+        at: ListenAt,
+        options: ListenOptions,
+        protocol: P,
+    ) -> Result<Listener, ListenError> {
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
@@ -200,7 +230,7 @@ impl Handle {
     /// [`Protocol::connect_failed`] is called. If the backlog of a Unix socket is full, the
     /// connection fails at once.
     ///
-    /// In a [drain](Runtime::drain) outgoing connections end after the accepted ones.
+    /// In a [drain](crate::Runtime::drain) outgoing connections end after the accepted ones.
     ///
     /// # Errors
     ///
@@ -260,8 +290,8 @@ impl Handle {
         }
         let socket_options = socket_options(self, prepare);
         let mut route = Route::new(to, local_addr, socket_options, connect_timeout);
-        let nowhere = io::Error::new(io::ErrorKind::NotFound, "the list of addresses is empty");
-        let Attempt { address, socket, until } = route.go_on(nowhere).map_err(ConnectError::Io)?;
+        let Attempt { address, socket, until } =
+            route.go_on(nowhere()).map_err(ConnectError::Io)?;
         let recv = Recv::outgoing(until, route);
         let protocol = Arc::new(Typed::new(protocol, conn));
         let group = Arc::clone(self.group_here());
@@ -302,70 +332,20 @@ impl Handle {
     }
 }
 
-impl Runtime {
-    /// See [`Handle::listen`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ListenError`]. The runtime continues.
-    pub fn listen<P: Protocol>(
-        &self,
-        at: impl ToListen,
-        protocol: P,
-    ) -> Result<Listener, ListenError> {
-        self.handle().listen(at, protocol)
-    }
-
-    /// See [`Handle::listen_with`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ListenError`]. The runtime continues.
-    pub fn listen_with<P: Protocol>(
-        &self,
-        at: impl ToListen,
-        options: ListenOptions,
-        protocol: P,
-    ) -> Result<Listener, ListenError> {
-        self.handle().listen_with(at, options, protocol)
-    }
-
-    /// See [`Handle::connect`].
-    ///
-    /// # Errors
-    ///
-    /// If the connection cannot be started.
-    pub fn connect<P: Protocol>(
-        &self,
-        to: impl ToAddress,
-        protocol: P,
-    ) -> Result<Connection, ConnectError> {
-        self.handle().connect(to, protocol)
-    }
-
-    /// See [`Handle::connect_with`].
-    ///
-    /// # Errors
-    ///
-    /// If the connection cannot be started.
-    pub fn connect_with<P: Protocol>(
-        &self,
-        to: impl ToAddress,
-        options: ConnectOptions,
-        protocol: P,
-    ) -> Result<Connection, ConnectError> {
-        self.handle().connect_with(to, options, protocol)
-    }
-}
-
 fn socket_options(handle: &Handle, prepare: Option<Prepare>) -> Options {
     Options { tuning: tuning(handle.settings()), prepare }
+}
+
+/// Address to bind, or listening sockets of the host.
+enum ListenAt {
+    Address(Address),
+    Sockets(Vec<OwnedFd>),
 }
 
 /// Opens the sockets. Returns them with the file to remove when the last of them is closed.
 fn open_sockets(
     handle: &Handle,
-    at: Listen,
+    at: ListenAt,
     options: &ListenOptions,
     socket_options: &Options,
 ) -> Result<(Vec<OwnedFd>, Option<PathBuf>), ListenError> {
@@ -375,14 +355,14 @@ fn open_sockets(
         connections => connections.cast_signed(),
     };
     match at {
-        Listen::Ready(sockets) => {
+        ListenAt::Sockets(sockets) => {
             for socket in &sockets {
                 socket::adopt_listener(socket.as_fd(), socket_options)
                     .map_err(ListenError::Watch)?;
             }
             Ok((sockets, None))
         }
-        Listen::Bind(address) => {
+        ListenAt::Address(address) => {
             let sockets = match &address {
                 Address::Tcp(addr) => {
                     let (count, shared) = (handle.groups().len(), options.reuse_port);

@@ -91,7 +91,7 @@ mod simulated;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
-pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
+pub use address::{Address, Credentials, ToAddress};
 pub use admissions::ListenerStats;
 pub(crate) use admissions::PeerHost;
 pub use close::{Close, CloseReason, HalfClose};
@@ -102,7 +102,7 @@ pub(crate) use layer::Makers;
 pub use layer::{Decoded, Layer, LayerState, MakeLayer};
 pub use listener::{ListenError, Listener};
 pub use options::{ConnectOptions, FullBacklog, ListenOptions};
-pub use proxy_protocol::{Network, NetworkError, ProxyHeader, ProxyHeaderError, ProxyVersion};
+pub use proxy_protocol::{Network, NetworkError, ProxyHeader, ProxyVersion};
 pub use read_buf::Input;
 pub use read_more::ReadMoreError;
 pub use send_queue::Sent;

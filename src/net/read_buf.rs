@@ -25,7 +25,7 @@ use crate::sys::socket::{self, Family, Received};
 ///     }
 ///     // Otherwise a line may have `max_allowed_packet` bytes, and each arrival searches all of them.
 ///     if input.len() > LONGEST_LINE {
-///         return Err(Close::new("a line has more than 8192 bytes"));
+///         return Err("a line has more than 8192 bytes".into());
 ///     }
 ///     Ok(())
 /// }

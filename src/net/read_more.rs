@@ -11,9 +11,9 @@ use super::read_buf::ReadBuf;
 use super::receive::Round;
 use super::recv_state::{Ending, Recv, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
+use crate::stall::{Wait, run_as};
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
-use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
 /// Reason why [`Input::read_more`](super::Input::read_more) brought no bytes.

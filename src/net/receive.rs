@@ -68,7 +68,7 @@ pub(super) fn run<'a>(
         if let Next::Release(marks) = next {
             running.mark(marks);
             // The right to run is kept meanwhile, so no other worker ends the connection.
-            round.release(context.turn.ending());
+            round.release(Turn { ending: true, ..context.turn });
             // If more input waits, other connections have their turn first.
             if over || marks.has(READABLE) {
                 conn.schedule(running);
@@ -469,7 +469,7 @@ impl Round<'_> {
                     in_span!(
                         call(&mut **handler, connection, &mut input),
                         "received",
-                        connection = conn.id.number(),
+                        connection = conn.id.number,
                         class = conn.class().name()
                     )
                 };

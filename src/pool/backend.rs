@@ -84,18 +84,6 @@ impl<M: Manage> Backend<M> {
         self.inner.get_then(deadline, Box::new(then), Location::caller());
     }
 
-    /// Closes the idle connections for which [`has_broken`](Manage::has_broken) is true. Without this
-    /// call a broken connection counts as idle until it would be handed out.
-    ///
-    /// For code that knows that a connection has ended, for example the callback
-    /// [`closed`](crate::net::Protocol::closed) of its protocol. It waits for no other thread: if one
-    /// checks the idle connections, that thread checks all again and this call returns at once. One
-    /// connection at a time is checked, and cannot be handed out meanwhile. A connection that breaks just
-    /// while it is returned is found when it would be handed out.
-    pub fn remove_broken(&self) {
-        self.inner.remove_broken();
-    }
-
     /// Present version of the backend.
     #[must_use]
     pub fn version(&self) -> Version {

@@ -213,14 +213,6 @@ enum Range {
     Time { value: Duration },
 }
 
-impl LimitsError {
-    /// Name of the limit.
-    #[must_use]
-    pub const fn field(&self) -> &'static str {
-        self.field
-    }
-}
-
 impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field = self.field;

@@ -19,7 +19,7 @@ use super::status::Discard;
 use crate::sync::payload::{contain, discard};
 
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
-pub(super) use crate::sync::stall::{Wait, run_as as waiting};
+pub(super) use crate::stall::{Wait, run_as as waiting};
 
 #[cfg(not(loom))]
 type Code = Box<dyn FnOnce() + Send>;

@@ -86,7 +86,7 @@ pub trait Manage: Send + Sync + 'static {
     }
 
     /// Returns true if the connection is known to be broken. Called when a connection is returned, before
-    /// it is handed out and in [`remove_broken`](super::Backend::remove_broken), so it should not ask the
+    /// it is handed out and in [`remove_broken`](super::Pool::remove_broken), so it should not ask the
     /// backend.
     fn has_broken(&self, target: &Target<'_, Self::Key>, conn: &mut Self::Connection) -> bool {
         let _ = (target, conn);
@@ -96,23 +96,12 @@ pub trait Manage: Send + Sync + 'static {
 
 /// Key of a backend, and its version.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Target<'a, K> {
-    pub(super) key: &'a K,
-    pub(super) version: Version,
-}
-
-impl<'a, K> Target<'a, K> {
     /// Key of the backend.
-    #[must_use]
-    pub const fn key(&self) -> &'a K {
-        self.key
-    }
-
+    pub key: &'a K,
     /// Number of fail-overs of the backend. [`connect`](Manage::connect) chooses the server by it.
-    #[must_use]
-    pub const fn version(&self) -> Version {
-        self.version
-    }
+    pub version: Version,
 }
 
 impl<K> Clone for Target<'_, K> {
@@ -132,15 +121,13 @@ impl<K: fmt::Display> fmt::Display for Target<'_, K> {
 
 /// Number of [fail-overs](super::Pool::fail_over) of a backend. *Default* 0: none yet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Version(u64);
+#[non_exhaustive]
+pub struct Version(
+    /// The number.
+    pub u64,
+);
 
 impl Version {
-    /// The number.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-
     pub(super) const fn next(self) -> Self {
         Self(self.0 + 1)
     }

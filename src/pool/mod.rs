@@ -34,7 +34,7 @@
 //!         deadline: Instant,
 //!     ) -> io::Result<TcpStream> {
 //!         let timeout = deadline.saturating_duration_since(Instant::now());
-//!         TcpStream::connect_timeout(target.key(), timeout)
+//!         TcpStream::connect_timeout(target.key, timeout)
 //!     }
 //! }
 //!
@@ -124,8 +124,8 @@
 //!         deadline: Instant,
 //!     ) -> Result<Upstream, Self::Error> {
 //!         let (tell, told) = mpsc::channel();
-//!         let answers = Answers { tell, pool: self.pool.clone(), key: *target.key() };
-//!         let conn = Upstream(self.handle.connect(target.key(), answers)?);
+//!         let answers = Answers { tell, pool: self.pool.clone(), key: *target.key };
+//!         let conn = Upstream(self.handle.connect(target.key, answers)?);
 //!         told.recv_timeout(deadline.saturating_duration_since(Instant::now()))??;
 //!         Ok(conn)
 //!     }
@@ -281,8 +281,15 @@ impl<M: Manage> Pool<M> {
         Ok(Backend { inner: self.shared().backend(key)? })
     }
 
-    /// Closes the broken idle connections of a backend, like [`Backend::remove_broken`]. Returns false if
-    /// there is no such backend.
+    /// Closes the idle connections of a backend for which [`has_broken`](Manage::has_broken) is true.
+    /// Without this call a broken connection counts as idle until it would be handed out. Returns false
+    /// if there is no such backend.
+    ///
+    /// For code that knows that a connection has ended, for example the callback
+    /// [`closed`](crate::net::Protocol::closed) of its protocol. It waits for no other thread: if one
+    /// checks the idle connections, that thread checks all again and this call returns at once. One
+    /// connection at a time is checked, and cannot be handed out meanwhile. A connection that breaks just
+    /// while it is returned is found when it would be handed out.
     pub fn remove_broken(&self, key: &M::Key) -> bool {
         let found = self.shared().find(key);
         found.inspect(|inner| inner.remove_broken()).is_some()

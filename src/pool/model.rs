@@ -132,7 +132,7 @@ fn model_old_version_is_not_used_again() {
         let here = backend.clone();
         let caller = thread::spawn(move || {
             let conn = here.get().expect("no deadline");
-            (Pooled::version(&conn).number(), *conn)
+            (Pooled::version(&conn).0, *conn)
         });
         let old = Pooled::version(&conn);
         let operator = thread::spawn(move || {
@@ -145,7 +145,7 @@ fn model_old_version_is_not_used_again() {
         let pool = operator.join().expect("no panic");
         assert_eq!(backend.status().leaving.len(), 0);
         let conn = backend.get().expect("no deadline");
-        assert_eq!((Pooled::version(&conn).number(), *conn), (1, 2));
+        assert_eq!((Pooled::version(&conn).0, *conn), (1, 2));
         drop(conn);
         drop(pool);
     });
@@ -203,9 +203,9 @@ fn model_break_is_seen_beside_another_check() {
         let backend = pool.backend(&7).expect("open");
         drop(backend.get().expect("it connects"));
         let here = backend.clone();
-        let other = thread::spawn(move || here.remove_broken());
+        let other = thread::spawn(move || here.inner.remove_broken());
         is_broken.store(true, Ordering::Relaxed);
-        backend.remove_broken();
+        backend.inner.remove_broken();
         other.join().expect("no panic");
         let status = backend.status();
         assert_eq!((status.idle, status.in_use), (0, 0), "nothing broken is idle");

@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use super::placement::{BaseWorkers, CpuSet, Machine, Placement, place};
+use super::placement::{BaseWorkers, Machine, Placement, place};
 use super::worker_slot::ThreadKind;
 use crate::config::Config;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::affinity;
+use crate::sys::cpu_set::CpuSet;
 
 /// Current plan of the CPUs. Shared by the watchdog, which checks if the mask has changed, and the
 /// workers, which bind themselves.

@@ -28,9 +28,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// Name in snake case, for logs and statistics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    /// Name in snake case, for logs and spans.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ordinary => "ordinary",
             Self::InProgress => "in_progress",

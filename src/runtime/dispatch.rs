@@ -18,9 +18,9 @@ use super::task::Task;
 use super::work::Work;
 use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
+use crate::stall;
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, Runner};
-use crate::sync::stall;
 
 impl Group {
     /// Queues a task that must not be lost. Sources whose runs are known to be long go behind the

@@ -47,8 +47,7 @@ impl Handle {
     }
 
     /// Returns the class of the work that is started through this handle.
-    #[must_use]
-    pub const fn class(&self) -> Class {
+    pub(crate) const fn class(&self) -> Class {
         self.class
     }
 

@@ -23,7 +23,7 @@ mod handle;
 mod mode;
 mod noise;
 mod park;
-pub mod placement;
+mod placement;
 mod queue;
 mod room;
 mod run_queues;
@@ -90,20 +90,20 @@ pub(crate) use worker_slot::WorkerState;
 
 pub use crate::sys::epoll::{Interest, Readiness};
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use threads::Threads;
 use watch::Watch;
 
-use crate::config::{Config, ReconfigureError, Settings};
-use crate::stats::Snapshot;
+use crate::config::Settings;
+use crate::stall;
 use crate::sync::shim::atomic::AtomicUsize;
-use crate::sync::stall;
 
 /// Owns the groups and their threads.
 ///
-/// All other code refers to it by [`Handle`].
+/// All other code refers to it by [`Handle`], whose methods it has.
 ///
 /// A runtime belongs to the process that started it. A child process made by `fork` without `exec`
 /// has none of its threads, and shares the descriptors of the parent. There, to drain or drop the
@@ -127,35 +127,6 @@ impl Runtime {
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
-    }
-
-    /// Returns the counters and the current state.
-    #[must_use]
-    pub fn stats(&self) -> Snapshot {
-        self.handle.stats()
-    }
-
-    /// Returns the current tunables.
-    #[must_use]
-    pub fn config(&self) -> Config {
-        self.handle.config()
-    }
-
-    /// Changes tunables while the runtime runs, see [`Handle::reconfigure`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ReconfigureError`]. Then no tunable was changed.
-    pub fn reconfigure(
-        &self,
-        change: impl FnMut(Config) -> Config,
-    ) -> Result<(), ReconfigureError> {
-        self.handle.reconfigure(change)
-    }
-
-    /// Empties the histograms, see [`Handle::reset_histograms`].
-    pub fn reset_histograms(&self) {
-        self.handle.reset_histograms();
     }
 
     /// Ends the runtime in good order.
@@ -193,6 +164,14 @@ impl Runtime {
         }
         // The caller may be a worker, of this runtime or another one, whose other tasks must continue.
         stall::run(|| drain::drain(&self.handle.shared, deadline))
+    }
+}
+
+impl Deref for Runtime {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
     }
 }
 

@@ -9,21 +9,11 @@
 //! ```
 //!
 //! A [`Machine`] describes the CPUs that the process may use and how they belong together.
-//! [`Machine::plan`] makes a [`Placement`] of it, with the CPUs of each group and worker. The
-//! runtime does the same when it starts. This module binds no thread. All but [`Machine::here`] and
-//! [`Machine::here_by_force`] is arithmetic, so the machine may be a recording of another one.
+//! [`place`] makes a [`Placement`] of it, with the CPUs of each group and worker. This module binds
+//! no thread. All but [`Machine::here`] and [`Machine::here_by_force`] is arithmetic.
 //!
-//! ```
-//! use epoll_group::placement::{BaseWorkers, Machine};
-//!
-//! let machine = Machine::here()?;
-//! let groups = machine.automatic_groups(4, 1, 0);
-//! let placement = machine.plan(groups, 4, BaseWorkers::ShareCpus)?;
-//! assert!(placement.group(0).is_subset(machine.cpus()));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! `examples/placement.rs` prints the placement, for recorded machines too.
+//! The guide's page of the design has these rules in short, and `examples/placement.rs` prints the
+//! result on this machine.
 //!
 //! # The rules
 //!
@@ -51,24 +41,19 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
-use std::error::Error;
-use std::fmt;
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::sys::affinity::Usable;
-use crate::sys::topology::Topology;
-
-pub use crate::sys::cpu_set::{CpuSet, ParseCpuSetError};
-pub use crate::sys::topology::Cpu;
+use crate::sys::cpu_set::CpuSet;
+use crate::sys::topology::{Cpu, Topology};
 
 /// CPUs that may be used, and how they belong together.
 ///
 /// *Shape*: a plain value, taken once. It does not follow later changes of the machine. It has at
 /// least one CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Machine {
     cpus: CpuSet,
     parallelism: usize,
     topology: Topology,
@@ -85,7 +70,7 @@ impl Machine {
     ///
     /// Those of sched_getaffinity(2), if a sandbox forbids it. A runtime still starts then: its
     /// threads run where the kernel puts them.
-    pub fn here() -> io::Result<Self> {
+    pub(super) fn here() -> io::Result<Self> {
         Self::with(Usable::by_mask()?, Topology::read(Path::new(SYSFS)))
     }
 
@@ -98,28 +83,13 @@ impl Machine {
     ///
     /// Those of sched_getaffinity(2) and sched_setaffinity(2), and `NotFound` if sysfs does not
     /// list the CPUs.
-    pub fn here_by_force() -> io::Result<Self> {
+    pub(super) fn here_by_force() -> io::Result<Self> {
         let topology = Topology::read(Path::new(SYSFS));
         if topology.online().is_empty() {
             let message = format!("{SYSFS}/devices/system/cpu/online lists no CPU");
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
         Self::with(Usable::by_force(topology.online())?, topology)
-    }
-
-    /// Returns a machine from a description. `read` returns the text of a file of its sysfs, by the
-    /// path below the root (`devices/system/cpu/online`), or `None`. `allowed` is the mask; `None`
-    /// allows each CPU that is online. There is no quota.
-    ///
-    /// Returns `None` if that leaves no CPU. It does not panic, whatever the files hold: invalid
-    /// content counts as missing.
-    pub fn described(
-        allowed: Option<CpuSet>,
-        read: impl Fn(&str) -> Option<String>,
-    ) -> Option<Self> {
-        let topology = Topology::parse(read);
-        let cpus = allowed.unwrap_or_else(|| topology.online().clone());
-        Self::with(Usable { parallelism: cpus.len(), cpus }, topology).ok()
     }
 
     /// CPUs that are allowed but not online are left out. If that leaves no CPU, sysfs describes
@@ -134,62 +104,24 @@ impl Machine {
         Ok(Self { parallelism: parallelism.clamp(1, cpus.len()), cpus, topology })
     }
 
-    /// Returns the CPUs that may be used.
-    #[must_use]
-    pub fn cpus(&self) -> &CpuSet {
-        &self.cpus
-    }
-
-    /// Returns the number of threads that can run at once. It is the number of
-    /// [`cpus`](Self::cpus), or less if the control group has a quota of CPU time. The quota is
-    /// rounded down to whole CPUs, at least 1.
+    /// Returns the number of threads that can run at once. It is the number of CPUs, or less if the
+    /// control group has a quota of CPU time. The quota is rounded down to whole CPUs, at least 1.
     ///
     /// *Source*: [`std::thread::available_parallelism`], which follows `cpu.max` (or version 1's
     /// `cpu.cfs_quota_us`) from the process's group up to the root.
-    #[must_use]
-    pub fn parallelism(&self) -> usize {
+    pub(super) fn parallelism(&self) -> usize {
         self.parallelism
     }
 
     /// Returns the position of a CPU. All fields are zero if sysfs does not list it.
-    #[must_use]
-    pub fn cpu(&self, cpu: usize) -> Cpu {
+    fn cpu(&self, cpu: usize) -> Cpu {
         self.topology.cpu(cpu)
-    }
-
-    /// Returns the default number of groups of a runtime: [`parallelism`](Self::parallelism)
-    /// divided by `threads`, rounded up, so that there is one base worker for each CPU. If that is
-    /// less than `at_least`, there are two, three, … base workers for each CPU, as few as needed.
-    /// Then `extra` is added. At most 128.
-    #[must_use]
-    pub fn automatic_groups(&self, threads: usize, at_least: usize, extra: usize) -> usize {
-        automatic_groups(self.parallelism, threads, at_least, extra)
-    }
-
-    /// Places `groups` groups of `threads` base workers each, by the rules of this module.
-    ///
-    /// # Errors
-    ///
-    /// If `groups` or `threads` is outside 1..=128.
-    pub fn plan(
-        &self,
-        groups: usize,
-        threads: usize,
-        workers: BaseWorkers,
-    ) -> Result<Placement, PlanError> {
-        for (argument, value) in [("groups", groups), ("threads", threads)] {
-            if !PLANNED.contains(&value) {
-                return Err(PlanError { argument, value });
-            }
-        }
-        Ok(place(self, groups, threads, workers))
     }
 }
 
 /// CPUs of base workers within their group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BaseWorkers {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum BaseWorkers {
     /// Any CPU of the group. The scheduler may move a worker from a CPU that is busy with other
     /// work. The default (`multi_affinity_in_group`).
     ShareCpus,
@@ -197,46 +129,17 @@ pub enum BaseWorkers {
     OneCpuEach,
 }
 
-/// Error of a plan: an argument is outside its range. It concerns that call alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanError {
-    argument: &'static str,
-    value: usize,
-}
-
-impl PlanError {
-    /// Returns the name of the argument.
-    #[must_use]
-    pub fn argument(&self) -> &'static str {
-        self.argument
-    }
-
-    /// Returns the value of the argument.
-    #[must_use]
-    pub fn value(&self) -> usize {
-        self.value
-    }
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} is outside {PLANNED:?}", self.argument, self.value)
-    }
-}
-
-impl Error for PlanError {}
-
 /// CPUs of each group and worker.
 ///
 /// *Shape*: a plain value, with a set for each group and, with [`BaseWorkers::OneCpuEach`], for
 /// each base worker. No set is empty, and each CPU in it belongs to the machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+#[derive(Debug)]
+pub(super) struct Placement {
     groups: Vec<Group>,
     threads: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Group {
     cpus: CpuSet,
     /// CPUs of each base worker. Empty if they share.
@@ -244,26 +147,13 @@ struct Group {
 }
 
 impl Placement {
-    /// Returns the number of groups.
-    #[must_use]
-    pub fn groups(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// Returns the number of base workers of each group.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.threads
-    }
-
     /// Returns the CPUs of a group, counted from 0. All its dynamic workers run on them, and its
     /// base workers too if they share.
     ///
     /// # Panics
     ///
     /// If there is no such group.
-    #[must_use]
-    pub fn group(&self, group: usize) -> &CpuSet {
+    pub(super) fn group(&self, group: usize) -> &CpuSet {
         &self.groups[group].cpus
     }
 
@@ -272,33 +162,34 @@ impl Placement {
     /// # Panics
     ///
     /// If there is no such group or worker.
-    #[must_use]
-    pub fn worker(&self, group: usize, thread: usize) -> &CpuSet {
+    pub(super) fn worker(&self, group: usize, thread: usize) -> &CpuSet {
         assert!(thread < self.threads, "base worker {thread} of {}", self.threads);
         let group = &self.groups[group];
         group.workers.get(thread).unwrap_or(&group.cpus)
     }
 }
 
-/// See [`Machine::automatic_groups`]. The smallest `k` for which `k × cpus` CPUs would make
-/// `at_least` groups is found by division: ⌈k × cpus / threads⌉ ≥ m exactly if
-/// k × cpus > (m − 1) × threads.
-pub(crate) fn automatic_groups(
+/// Returns the default number of groups: `cpus` divided by `threads`, rounded up, so that there is
+/// one base worker for each CPU. If that is less than `at_least`, there are two, three, … base
+/// workers for each CPU, as few as needed. Then `extra` is added. At most 128.
+///
+/// The smallest `k` for which `k × cpus` CPUs would make `at_least` groups is found by division:
+/// ⌈k × cpus / threads⌉ ≥ m exactly if k × cpus > (m − 1) × threads.
+pub(super) fn automatic_groups(
     cpus: usize,
     threads: usize,
     at_least: usize,
     extra: usize,
 ) -> usize {
-    let most = *PLANNED.end();
     let (cpus, threads) = (cpus.clamp(1, MANY), threads.clamp(1, MANY));
-    let at_least = at_least.clamp(1, most);
+    let at_least = at_least.clamp(1, MOST_GROUPS);
     let per_cpu = (at_least - 1) * threads / cpus + 1;
     let groups = (per_cpu * cpus).div_ceil(threads);
-    groups.saturating_add(extra).min(most)
+    groups.saturating_add(extra).min(MOST_GROUPS)
 }
 
 /// Applies rules 1 to 5 of this module. The caller has checked the ranges. A zero counts as one.
-pub(crate) fn place(
+pub(super) fn place(
     machine: &Machine,
     groups: usize,
     threads: usize,
@@ -413,8 +304,8 @@ enum Gap {
 }
 
 const SYSFS: &str = "/sys";
-/// Range of the number of groups, and of threads of a group. The same as in `Config`.
-const PLANNED: RangeInclusive<usize> = 1..=128;
+/// Largest number of groups, as in `Config`.
+const MOST_GROUPS: usize = 128;
 /// Limit on CPUs and threads: more than any machine has, and few enough to multiply.
 const MANY: usize = 1 << 20;
 

@@ -8,14 +8,18 @@ use super::stalls::Lap;
 use crate::sync::runner::Marks;
 use crate::sys::epoll::Readiness;
 
-/// Position of an event in the batch that one `epoll_wait` returned.
+/// Circumstances of a callback: whether other events of its batch wait, and whether its connection
+/// may end.
 ///
 /// The last event of a batch may be served at once, because nothing waits behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Turn {
-    index: usize,
-    total: usize,
-    is_ending: bool,
+    /// True if nothing waits behind this event.
+    pub last: bool,
+    /// True if the connection may end, in order or not, when this turn is over. Code that may wait
+    /// should not run in such a turn, least of all code that waits for the end itself.
+    pub ending: bool,
 }
 
 impl Turn {
@@ -23,37 +27,7 @@ impl Turn {
     pub(crate) const ALONE: Self = Self::new(0, 1);
 
     pub(crate) const fn new(index: usize, total: usize) -> Self {
-        Self { index, total, is_ending: false }
-    }
-
-    /// Position in the batch, from 0.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.index
-    }
-
-    /// Number of events in the batch.
-    #[must_use]
-    pub const fn total(self) -> usize {
-        self.total
-    }
-
-    /// This turn, followed by the end of the connection.
-    pub(crate) const fn ending(self) -> Self {
-        Self { is_ending: true, ..self }
-    }
-
-    /// Returns true if the connection may end, in order or not, when this turn is over. Code that
-    /// may wait should not run in such a turn, least of all code that waits for the end itself.
-    #[must_use]
-    pub const fn is_ending(self) -> bool {
-        self.is_ending
-    }
-
-    /// Returns true if nothing waits behind this event.
-    #[must_use]
-    pub const fn is_last(self) -> bool {
-        self.index + 1 >= self.total
+        Self { last: index + 1 >= total, ending: false }
     }
 }
 

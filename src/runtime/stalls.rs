@@ -10,8 +10,8 @@ use super::group::Group;
 use super::schedule::Schedule;
 use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
+use crate::stall::{self, Announce};
 use crate::stats::Counter;
-use crate::sync::stall::{self, Announce};
 use crate::sys::clock;
 
 /// State of one worker, used only on its own thread.

@@ -364,7 +364,7 @@ impl Worker {
             for (event, pace) in paces.iter().enumerate() {
                 if quick == (*pace == Pace::Cheap) {
                     let turn = Turn::new(index, pinned);
-                    let here = quick || turn.is_last() && !looks && !alone;
+                    let here = quick || turn.last && !looks && !alone;
                     self.deliver_one(event, *pace, turn, here);
                     index += 1;
                 }

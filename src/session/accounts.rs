@@ -45,30 +45,14 @@ impl Account {
 
 /// Peer of a connection, after its login.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Peer {
-    pub(super) account: Account,
-    pub(super) address: Address,
-    pub(super) connection: ConnectionId,
-}
-
-impl Peer {
     /// Account that logged in.
-    #[must_use]
-    pub const fn account(&self) -> &Account {
-        &self.account
-    }
-
+    pub account: Account,
     /// Address of the peer.
-    #[must_use]
-    pub const fn address(&self) -> &Address {
-        &self.address
-    }
-
+    pub address: Address,
     /// Id of the connection.
-    #[must_use]
-    pub const fn connection(&self) -> ConnectionId {
-        self.connection
-    }
+    pub connection: ConnectionId,
 }
 
 /// Limits of one account over all its connections to one [`Server`](super::Server). By default there are
@@ -354,7 +338,7 @@ mod tests {
         let error = used.slot(&limits, now).expect_err("0.3 s are too long");
         let text =
             "User 'a' has exceeded the 'max_requests_per_second' resource (current value: 10)";
-        assert_eq!((error.code(), error.message()), (1226, text.as_bytes()));
+        assert_eq!((error.code, error.message.as_slice()), (1226, text.as_bytes()));
         // The refused request has taken no slot.
         assert_eq!(used.slot(&limits, now + tenth), Ok(now + 3 * tenth));
         let later = now + Duration::from_secs(60);

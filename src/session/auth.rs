@@ -23,9 +23,7 @@ use std::hint::black_box;
 use std::io;
 
 use super::error::AuthError;
-use crate::codec::auth::{
-    DigestSalt, PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt,
-};
+use crate::codec::auth::{DigestSalt, Proof, SALT_BYTES, StoredPassword, printable_salt};
 use crate::codec::proto::session::AuthenticateStart;
 use crate::net::Address;
 use crate::sys::random;
@@ -222,7 +220,7 @@ impl Claim {
         let is_other = digest_user.is_some_and(|user| user != claim.user);
         if proof.is_none() || claim.user.is_empty() || is_other {
             claim.check(None)?;
-            return Err(AuthError::denied());
+            return Err(AuthError::Denied);
         }
         Ok(claim)
     }
@@ -233,21 +231,21 @@ impl Claim {
         // No branch, so that the time does not reveal the user: an unknown one gets the password
         // `NOBODY`.
         let exists = stored.is_some();
-        let hash = black_box(stored.unwrap_or(&NOBODY)).as_bytes();
+        let hash = black_box(stored.unwrap_or(&NOBODY)).0;
         let (sent, is_proof) = match self.sent {
             Sent::Proof(proof) => (proof, true),
             Sent::Nothing | Sent::Malformed => (Proof::from_bytes(NOTHING), false),
         };
-        let compared = StoredPassword::from_bytes(*hash.unwrap_or(&NOTHING));
+        let compared = StoredPassword(Some(hash.unwrap_or(NOTHING)));
         let fits = black_box(compared.accepts(&self.salt, Some(&sent)));
         let proved = fits & is_proof & exists & hash.is_some();
         let needs_none = matches!(self.sent, Sent::Nothing) & exists & hash.is_none();
-        if proved | needs_none { Ok(()) } else { Err(AuthError::denied()) }
+        if proved | needs_none { Ok(()) } else { Err(AuthError::Denied) }
     }
 }
 
-const NOTHING: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
-static NOBODY: StoredPassword = StoredPassword::from_bytes(NOTHING);
+const NOTHING: [u8; 20] = [0; 20];
+static NOBODY: StoredPassword = StoredPassword(Some(NOTHING));
 
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -272,7 +270,7 @@ impl fmt::Debug for Claim {
 ///     accounts: &HashMap<Vec<u8>, StoredPassword>,
 ///     login: &Login<'_>,
 /// ) -> Result<(), AuthError> {
-///     login.check(accounts.get(login.user()))
+///     login.check(accounts.get(login.user))
 /// }
 /// ```
 ///
@@ -284,30 +282,17 @@ impl fmt::Debug for Claim {
 #[derive(Clone, Copy)]
 pub struct Login<'a> {
     claim: &'a Claim,
-    peer: &'a Address,
+    /// Name of the account, never empty. Any bytes but 00; in UTF-8 by custom.
+    pub user: &'a [u8],
+    /// Database to check access to, usually empty. Sessions do not start in it.
+    pub schema: &'a [u8],
+    /// Address of the peer.
+    pub peer_addr: &'a Address,
 }
 
 impl<'a> Login<'a> {
-    pub(super) const fn new(claim: &'a Claim, peer: &'a Address) -> Self {
-        Self { claim, peer }
-    }
-
-    /// Name of the account, never empty. Any bytes but 00; in UTF-8 by custom.
-    #[must_use]
-    pub const fn user(&self) -> &'a [u8] {
-        &self.claim.user
-    }
-
-    /// Database to check access to, usually empty. Sessions do not start in it.
-    #[must_use]
-    pub const fn schema(&self) -> &'a [u8] {
-        &self.claim.schema
-    }
-
-    /// Address of the peer.
-    #[must_use]
-    pub const fn peer_addr(&self) -> &'a Address {
-        self.peer
+    pub(super) const fn new(claim: &'a Claim, peer_addr: &'a Address) -> Self {
+        Self { claim, user: &claim.user, schema: &claim.schema, peer_addr }
     }
 
     /// Compares the proof with the stored password of the account; `None` for an unknown account.
@@ -322,7 +307,7 @@ impl<'a> Login<'a> {
     ///
     /// # Errors
     ///
-    /// [`AuthError::denied`]: the proof does not match the password, or the account is unknown.
+    /// [`AuthError::Denied`]: the proof does not match the password, or the account is unknown.
     pub fn check(&self, stored: Option<&StoredPassword>) -> Result<(), AuthError> {
         self.claim.check(stored)
     }
@@ -332,7 +317,7 @@ impl fmt::Debug for Login<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login")
             .field("claim", self.claim)
-            .field("peer_addr", &self.peer.to_string())
+            .field("peer_addr", &self.peer_addr.to_string())
             .finish()
     }
 }

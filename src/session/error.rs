@@ -1,12 +1,11 @@
 //! Errors that the server answers requests and logins with.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
 use crate::codec::chunk::ChunkWriteError;
 use crate::codec::encoder::Encoder;
-use crate::codec::error::{EncodeError, GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
+use crate::codec::error::{EncodeError, GENERAL_STATE, Scope, code};
 use crate::codec::message::{PlanError, ScalarError};
 use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::generic::Severity;
@@ -18,19 +17,24 @@ use crate::stats::Counter;
 /// *Shape*: owns its text, which may be any bytes. The client gets the first 2 048 of them.
 ///
 /// ```
-/// use epoll_group::codec::error::Scope;
+/// use epoll_group::codec::proto::generic::Severity;
 /// use epoll_group::session::SessionError;
 ///
 /// let error = SessionError::new(1146, b"42S02", "Table 'test.t' doesn't exist");
 /// assert_eq!(error.to_string(), "error 1146 (42S02): Table 'test.t' doesn't exist");
-/// assert_eq!(error.scope(), Scope::Request);
+/// assert_eq!(error.severity, Severity::Error);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionError {
-    severity: Severity,
-    code: u32,
-    state: [u8; 5],
-    message: Vec<u8>,
+    /// Severity, and so the scope: fatal errors end the session, others the request.
+    pub severity: Severity,
+    /// Number of the error.
+    pub code: u32,
+    /// SQL state.
+    pub state: [u8; 5],
+    /// Text of the error.
+    pub message: Vec<u8>,
 }
 
 impl SessionError {
@@ -58,30 +62,6 @@ impl SessionError {
         Self::new(code::SERVER, GENERAL_STATE, message)
     }
 
-    /// Severity: fatal errors end the session, others the request.
-    #[must_use]
-    pub const fn severity(&self) -> Severity {
-        self.severity
-    }
-
-    /// Number of the error.
-    #[must_use]
-    pub const fn code(&self) -> u32 {
-        self.code
-    }
-
-    /// SQL state.
-    #[must_use]
-    pub const fn state(&self) -> &[u8; 5] {
-        &self.state
-    }
-
-    /// Text of the error.
-    #[must_use]
-    pub fn message(&self) -> &[u8] {
-        &self.message
-    }
-
     /// Scope of the error: the request, or its session if the error is fatal.
     #[must_use]
     pub const fn scope(&self) -> Scope {
@@ -105,16 +85,6 @@ impl fmt::Display for SessionError {
 }
 
 impl Error for SessionError {}
-
-/// Message with the error.
-impl From<SessionError> for ErrorReply {
-    fn from(error: SessionError) -> Self {
-        match error.severity {
-            Severity::Error => Self::error(error.code, &error.state, error.message),
-            Severity::Fatal => Self::fatal(error.code, &error.state, error.message),
-        }
-    }
-}
 
 /// Error of another server, passed on unchanged.
 impl From<ErrorReply> for SessionError {
@@ -146,82 +116,65 @@ from_codec! { EncodeError ChunkWriteError PlanError ScalarError ValueError }
 /// Reason why a login is refused. The SQL state is always HY000. The error is never fatal: the
 /// client may try again, up to `max_login_attempts`.
 ///
-/// Every error but [`denied`](Self::denied) reveals that the account exists. So a service returns
+/// Every error but [`Denied`](Self::Denied) reveals that the account exists. So a service returns
 /// the others only after a correct password.
 ///
 /// ```
 /// use epoll_group::session::AuthError;
 ///
-/// assert_eq!(AuthError::denied().to_string(), "error 1045 (HY000): Invalid user or password");
+/// assert_eq!(AuthError::Denied.to_string(), "error 1045 (HY000): Invalid user or password");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthError {
-    code: u32,
-    message: Cow<'static, [u8]>,
+#[non_exhaustive]
+pub enum AuthError {
+    /// Unknown account or wrong password: 1045.
+    Denied,
+    /// Locked account: 3118.
+    Locked,
+    /// Expired password: 1862.
+    Expired,
+    /// Server that accepts only administrators: 3032.
+    Offline,
+    /// Database that the account may not use: 1046.
+    Schema,
+    /// Any other error.
+    Other {
+        /// Number of the error.
+        code: u32,
+        /// Text of the error.
+        message: Vec<u8>,
+    },
 }
 
 impl AuthError {
-    /// Unknown account or wrong password: 1045.
-    #[must_use]
-    pub const fn denied() -> Self {
-        Self::known(code::ACCESS_DENIED, "Invalid user or password")
-    }
-
-    /// Locked account: 3118.
-    #[must_use]
-    pub const fn locked() -> Self {
-        Self::known(LOCKED, "Account is locked")
-    }
-
-    /// Expired password: 1862.
-    #[must_use]
-    pub const fn expired() -> Self {
-        Self::known(EXPIRED, "Your password has expired")
-    }
-
-    /// Server that accepts only administrators: 3032.
-    #[must_use]
-    pub const fn offline() -> Self {
-        Self::known(OFFLINE, "The server is currently in offline mode")
-    }
-
-    /// Database that the account may not use: 1046.
-    #[must_use]
-    pub const fn schema() -> Self {
-        Self::known(NO_DATABASE, "Could not set database")
-    }
-
-    /// Any other error.
-    #[must_use]
-    pub fn other(code: u32, message: impl Into<Vec<u8>>) -> Self {
-        Self { code, message: Cow::Owned(message.into()) }
-    }
-
-    /// Violation of the protocol.
-    pub(super) const fn protocol(message: &'static str) -> Self {
-        Self::known(code::SERVER, message)
-    }
-
-    const fn known(code: u32, message: &'static str) -> Self {
-        Self { code, message: Cow::Borrowed(message.as_bytes()) }
-    }
-
-    /// Number of the error.
-    #[must_use]
-    pub const fn code(&self) -> u32 {
-        self.code
-    }
-
-    /// Text of the error.
-    #[must_use]
-    pub fn message(&self) -> &[u8] {
-        &self.message
-    }
-
     /// Scope of the error: the login.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
+    }
+
+    /// Violation of the protocol.
+    pub(super) fn protocol(message: &str) -> Self {
+        Self::Other { code: code::SERVER, message: message.into() }
+    }
+
+    /// Number and text of the error.
+    fn parts(&self) -> (u32, &[u8]) {
+        let (code, text) = match self {
+            Self::Denied => (code::ACCESS_DENIED, "Invalid user or password"),
+            Self::Locked => (LOCKED, "Account is locked"),
+            Self::Expired => (EXPIRED, "Your password has expired"),
+            Self::Offline => (OFFLINE, "The server is currently in offline mode"),
+            Self::Schema => (NO_DATABASE, "Could not set database"),
+            Self::Other { code, message } => return (*code, message.as_slice()),
+        };
+        (code, text.as_bytes())
+    }
+
+    /// Message with the error.
+    pub(super) fn to_reply(&self) -> ErrorReply {
+        let (code, message) = self.parts();
+        ErrorReply::error(code, GENERAL_STATE, message)
     }
 }
 
@@ -233,29 +186,23 @@ const LOCKED: u32 = 3118;
 
 impl fmt::Display for AuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error {} ({}): ", self.code, GENERAL_STATE.escape_ascii())?;
-        f.write_str(&String::from_utf8_lossy(&self.message))
+        let (code, message) = self.parts();
+        write!(f, "error {code} ({}): ", GENERAL_STATE.escape_ascii())?;
+        f.write_str(&String::from_utf8_lossy(message))
     }
 }
 
 impl Error for AuthError {}
 
-/// Message with the error.
-impl From<AuthError> for ErrorReply {
-    fn from(error: AuthError) -> Self {
-        Self::error(error.code, GENERAL_STATE, error.message)
-    }
-}
-
 // ---- errors that the layer itself answers with ----
 
 impl SessionError {
     pub(super) const fn is_fatal(&self) -> bool {
-        matches!(self.severity(), Severity::Fatal)
+        matches!(self.severity, Severity::Fatal)
     }
 
     pub(super) const fn is_interrupted(&self) -> bool {
-        self.code() == code::INTERRUPTED
+        self.code == code::INTERRUPTED
     }
 
     /// Makes the error fatal for the session.
@@ -343,13 +290,16 @@ impl CancelReason {
 
 /// Writes an error in the form that clients receive.
 pub(super) fn put_error(encoder: &mut Encoder<'_>, error: &SessionError) {
-    let text = error.message();
-    let short = &text[..text.len().min(LONGEST_TEXT)];
-    encoder.error(error.severity(), error.code(), error.state(), short).expect("it is short");
+    let SessionError { severity, code, state, message } = error;
+    let short = &message[..message.len().min(LONGEST_TEXT)];
+    encoder.error(*severity, *code, state, short).expect("it is short");
 }
 
 /// Longest text of an error or a warning, in bytes. Any peer accepts frames of this size.
 pub(super) const LONGEST_TEXT: usize = 2048;
+
+/// SQL state of an interrupted statement.
+const INTERRUPTED_STATE: &[u8; 5] = b"70100";
 
 #[cfg(test)]
 mod tests {
@@ -367,35 +317,31 @@ mod tests {
             (ValueError::NotUtf8.into(), &ValueError::NotUtf8.to_string()),
         ];
         for (error, text) in codec {
-            assert_eq!((error.code(), error.state()), (8001, b"HY000"));
-            assert_eq!(error.message(), text.as_bytes());
-            assert_eq!(error.scope(), Scope::Request);
+            assert_eq!(error, SessionError::new(8001, b"HY000", text));
         }
     }
 
     #[test]
     fn what_is_interrupted_says_so_as_mysql_does() {
-        let reply = ErrorReply::from(SessionError::interrupted());
-        let expected = ErrorReply::error(1317, b"70100", "Query execution was interrupted");
-        assert_eq!(reply, expected);
+        let expected = SessionError::new(1317, b"70100", "Query execution was interrupted");
+        assert_eq!(SessionError::interrupted(), expected);
     }
 
     #[test]
     fn a_fatal_error_takes_the_session_along() {
         let error = SessionError::fatal(1153, b"S1000", *b"\xff");
-        assert_eq!((error.scope(), error.severity()), (Scope::Session, Severity::Fatal));
+        assert_eq!((error.scope(), error.severity), (Scope::Session, Severity::Fatal));
         assert_eq!(error.to_string(), "fatal error 1153 (S1000): \u{fffd}");
-        assert_eq!(ErrorReply::from(error), ErrorReply::fatal(1153, b"S1000", *b"\xff"));
     }
 
     #[test]
     fn the_error_of_another_server_is_passed_on_as_it_is() {
-        for error in [
-            SessionError::new(1062, b"23000", *b"Duplicate \xff"),
-            SessionError::fatal(1053, b"08S01", "server shutdown"),
-        ] {
-            assert_eq!(SessionError::from(ErrorReply::from(error.clone())), error);
-        }
+        let reply = ErrorReply::error(1062, b"23000", *b"Duplicate \xff");
+        let expected = SessionError::new(1062, b"23000", *b"Duplicate \xff");
+        assert_eq!(SessionError::from(reply), expected);
+        let reply = ErrorReply::fatal(1053, b"08S01", "server shutdown");
+        let expected = SessionError::fatal(1053, b"08S01", "server shutdown");
+        assert_eq!(SessionError::from(reply), expected);
         let odd = ErrorReply { sql_state: b"42".into(), ..ErrorReply::error(1, b"HY000", "odd") };
         assert_eq!(SessionError::from(odd), SessionError::new(1, b"HY000", "odd"));
     }
@@ -403,21 +349,17 @@ mod tests {
     #[test]
     fn a_refused_login_has_the_number_of_its_cause() {
         let causes = [
-            (AuthError::denied(), 1045),
-            (AuthError::locked(), 3118),
-            (AuthError::expired(), 1862),
-            (AuthError::offline(), 3032),
-            (AuthError::schema(), 1046),
-            (AuthError::other(1449, "Invalid user or password"), 1449),
+            (AuthError::Denied, 1045, "Invalid user or password"),
+            (AuthError::Locked, 3118, "Account is locked"),
+            (AuthError::Expired, 1862, "Your password has expired"),
+            (AuthError::Offline, 3032, "The server is currently in offline mode"),
+            (AuthError::Schema, 1046, "Could not set database"),
+            (AuthError::Other { code: 1449, message: b"No definer".into() }, 1449, "No definer"),
         ];
-        for (error, code) in causes {
-            assert_eq!((error.code(), error.scope()), (code, Scope::Request));
-            let reply = ErrorReply::from(error.clone());
-            assert_eq!((reply.code, reply.msg.as_slice()), (code, error.message()));
-            assert_eq!(
-                (reply.sql_state.as_slice(), reply.scope()),
-                (&b"HY000"[..], Scope::Request)
-            );
+        for (error, code, text) in causes {
+            assert_eq!(error.to_string(), format!("error {code} (HY000): {text}"));
+            assert_eq!(error.to_reply(), ErrorReply::error(code, b"HY000", text));
+            assert_eq!((error.scope(), error.to_reply().scope()), (Scope::Request, Scope::Request));
         }
     }
 }

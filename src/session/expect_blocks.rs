@@ -2,7 +2,7 @@
 
 use super::error::SessionError;
 use crate::codec::error::{GENERAL_STATE, code};
-use crate::codec::proto::expect;
+use crate::codec::proto::expect::{Condition, ConditionOperation, CtxOperation, Open};
 
 /// Expect blocks of a session, from the outermost in.
 ///
@@ -22,12 +22,15 @@ struct Block {
     failed: bool,
 }
 
+/// Number of the condition "no error so far", the only condition that clients use.
+const NO_ERROR: u32 = 1;
+
 /// Deepest nesting of blocks.
 const DEEPEST: usize = 16;
 
 impl ExpectBlocks {
     /// Opens a block. A block with unknown conditions is opened too, but as failed.
-    pub(super) fn open(&mut self, message: &expect::Open) -> Result<(), SessionError> {
+    pub(super) fn open(&mut self, message: &Open) -> Result<(), SessionError> {
         if self.open.len() >= DEEPEST {
             self.too_deep += 1;
             let depth = DEEPEST + self.too_deep;
@@ -36,13 +39,12 @@ impl ExpectBlocks {
         }
         let around = self.open.last().copied();
         let inherited = around.is_some_and(|block| block.no_error);
-        let bad = message.unknown().map(|condition| {
+        let bad = unknown(message).map(|condition| {
             let text = format!("Unknown condition key: {}", condition.condition_key);
             error(code::EXPECT_BAD_CONDITION, &text)
         });
-        let failed =
-            bad.is_some() || message.inherits() && around.is_some_and(|block| block.failed);
-        self.open.push(Block { no_error: message.expects_no_error(inherited), failed });
+        let failed = bad.is_some() || inherits(message) && around.is_some_and(|block| block.failed);
+        self.open.push(Block { no_error: expects_no_error(message, inherited), failed });
         bad.map_or(Ok(()), Err)
     }
 
@@ -73,6 +75,26 @@ impl ExpectBlocks {
     }
 }
 
+/// Returns true if the block starts from the conditions of the block around it.
+fn inherits(message: &Open) -> bool {
+    message.op.unwrap_or_default() == CtxOperation::ExpectCtxCopyPrev
+}
+
+/// First condition that is not known.
+fn unknown(message: &Open) -> Option<&Condition> {
+    message.cond.iter().find(|condition| condition.condition_key != NO_ERROR)
+}
+
+/// Returns true if no request may fail in this block. `around` is the answer of the block around
+/// it.
+fn expects_no_error(message: &Open, around: bool) -> bool {
+    let mut known = message.cond.iter().filter(|condition| condition.condition_key == NO_ERROR);
+    match known.next_back() {
+        Some(last) => last.op.unwrap_or_default() == ConditionOperation::ExpectOpSet,
+        None => around && inherits(message),
+    }
+}
+
 fn failed() -> SessionError {
     error(code::EXPECT_FAILED, "Expectation failed: no_error")
 }
@@ -86,13 +108,37 @@ mod tests {
     use super::*;
 
     fn numbers<const N: usize>(results: [Result<(), SessionError>; N]) -> [u32; N] {
-        results.map(|result| result.err().map_or(0, |error| error.code()))
+        results.map(|result| result.err().map_or(0, |error| error.code))
+    }
+
+    #[test]
+    fn conditions_come_from_around_and_change_in_order() {
+        let change = |key, op: ConditionOperation| Condition {
+            condition_key: key,
+            condition_value: None,
+            op: Some(op),
+        };
+        assert!(expects_no_error(&Open::no_error(), false));
+        let copies = Open::default();
+        assert!(inherits(&copies) && expects_no_error(&copies, true));
+        assert!(!expects_no_error(&copies, false));
+        let empty = Open { op: Some(CtxOperation::ExpectCtxEmpty), cond: Vec::new() };
+        assert!(!expects_no_error(&empty, true));
+        let cond = vec![
+            change(NO_ERROR, ConditionOperation::ExpectOpSet),
+            change(7, ConditionOperation::ExpectOpSet),
+            change(NO_ERROR, ConditionOperation::ExpectOpUnset),
+        ];
+        let both = Open { op: None, cond };
+        assert!(!expects_no_error(&both, true));
+        assert_eq!(unknown(&both).map(|condition| condition.condition_key), Some(7));
+        assert_eq!(unknown(&Open::no_error()), None);
     }
 
     #[test]
     fn a_block_fails_with_the_block_in_it() {
         let mut blocks = ExpectBlocks::default();
-        let open = expect::Open::no_error();
+        let open = Open::no_error();
         assert_eq!(numbers([blocks.open(&open), blocks.open(&open)]), [0, 0]);
         blocks.note(true);
         let results = [blocks.close(), blocks.check(), blocks.close(), blocks.check()];
@@ -102,8 +148,7 @@ mod tests {
     #[test]
     fn a_block_without_conditions_goes_on_after_the_block_in_it_has_failed() {
         let mut blocks = ExpectBlocks::default();
-        let results =
-            [blocks.open(&expect::Open::default()), blocks.open(&expect::Open::no_error())];
+        let results = [blocks.open(&Open::default()), blocks.open(&Open::no_error())];
         assert_eq!(numbers(results), [0, 0]);
         blocks.note(true);
         assert_eq!(numbers([blocks.close(), blocks.check(), blocks.close()]), [5159, 0, 0]);
@@ -112,7 +157,7 @@ mod tests {
     #[test]
     fn a_block_that_is_too_deep_fails_and_its_close_closes_no_other() {
         let mut blocks = ExpectBlocks::default();
-        let open = expect::Open { op: None, cond: Vec::new() };
+        let open = Open { op: None, cond: Vec::new() };
         assert_eq!(numbers([(); DEEPEST].map(|()| blocks.open(&open))), [0; DEEPEST]);
         let results = [blocks.open(&open), blocks.open(&open), blocks.check()];
         assert_eq!(numbers(results), [5160, 5160, 5159]);

@@ -15,7 +15,6 @@ use super::logins::{Admitted, LoginLimits, Unauthenticated};
 use super::server_conn::{Cancellable, ServerConn};
 use super::service::Service;
 use crate::codec::message::{ClientMessage, ServerMessage};
-use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 use crate::net::{Close, Connection, PeerHost};
 use crate::stats::{Counter, Stage};
@@ -145,7 +144,7 @@ impl PendingLogin {
         if !self.place.may_try(&limits, clock::now()) {
             conn.count(Counter::LoginsRefused);
             // The answer is that of a wrong password, so a guessing client cannot tell them apart.
-            return Err(self.handshake.refused(AuthError::denied()));
+            return Err(self.handshake.refused(AuthError::Denied));
         }
         let address = conn.net.client_addr();
         let check = || service.authenticate(&Login::new(claim, address));
@@ -158,7 +157,7 @@ impl PendingLogin {
         let place = used.take(Resource::Connection, &account.limits).map_err(|error| {
             used.note_refused();
             conn.count(Counter::LoginsRefused);
-            Step::Close(AuthError::other(error.code(), error.message()))
+            Step::Close(AuthError::Other { code: error.code, message: error.message })
         })?;
         if !self.handshake.accepted() {
             return Err(Step::Close(AuthError::protocol(OUT_OF_ORDER)));
@@ -179,10 +178,10 @@ impl PendingLogin {
         now: Instant,
     ) -> Result<(), Close> {
         let delay = self.server_conn.conn.config().login_failure_delay;
-        let error = ServerMessage::Error(ErrorReply::from(error));
+        let error = ServerMessage::Error(error.to_reply());
         if last && (self.answered_after.is_some() || delay.is_zero()) {
             send(answers, session, &error);
-            return Err(Close::new(LOGIN_FAILED));
+            return Err(LOGIN_FAILED.into());
         }
         self.answered_after = (!delay.is_zero()).then(|| now + delay);
         self.send_later(answers, session, error, delay, last);

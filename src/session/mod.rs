@@ -84,7 +84,7 @@ pub use error::{AuthError, CancelReason, SessionError};
 pub use reader::Reader;
 pub use relay::{Relay, Relayed, Wake};
 pub use reply::{Deferred, Reply};
-pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
+pub use request::{Plan, Request, Savepoint, Sql};
 pub use row::{Row, RowSource};
 pub use server::Server;
 pub use service::Service;

@@ -18,7 +18,7 @@ use super::session_shared::SessionShared;
 use crate::codec::encoder::{Encoder, Metadata, OutBuffer};
 use crate::net::{Cork, FULL, Held, OLD, Sent, flush_corked};
 use crate::runtime::Work;
-use crate::sync::stall;
+use crate::stall;
 use crate::sys::clock;
 
 /// Frames that a thread has written for one connection and not passed on.

@@ -16,10 +16,10 @@ use super::server_conn::{AnySession, NotOpened, Runnable, ServerConn};
 use super::service::Service;
 use super::session_shared::AUTO_COMMIT;
 use super::timestamps::{MOST_WAITING, TimestampQueue, TimestampRequest};
-use crate::codec::error::{MessageError, PACKET_TOO_LARGE_STATE, Scope, code};
+use crate::codec::error::{MessageError, Scope, code};
 use crate::codec::frame::{Frame, HeaderError};
 use crate::codec::limits::Limits;
-use crate::codec::message::{ClientKind, ClientMessage, ServerMessage, Source, plan_memory_bytes};
+use crate::codec::message::{ClientKind, ClientMessage, ServerMessage, plan_memory_bytes};
 use crate::codec::proto::connection::{Capabilities, Capability};
 use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::value::Scalar;
@@ -154,7 +154,7 @@ impl<S: Service> Reader<S> {
                 } else {
                     "Got a packet bigger than 'polarx_rpc_max_allowed_packet' bytes".to_owned()
                 };
-                SessionError::fatal(code::PACKET_TOO_LARGE, PACKET_TOO_LARGE_STATE, text)
+                SessionError::fatal(code::PACKET_TOO_LARGE, b"S1000", text)
             }
             _ => SessionError::unsupported(error.to_string()).into_fatal(),
         };
@@ -203,8 +203,8 @@ impl<S: Service> Reader<S> {
                 self.queue(session, SessionCommand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                let plan_bytes = match plan.source() {
-                    Source::Store(_, digest) if digest.len() <= MOST_DIGEST_BYTES => {
+                let plan_bytes = match (&plan.plan, &plan.plan_digest) {
+                    (Some(_), Some(digest)) if digest.len() <= MOST_DIGEST_BYTES => {
                         size(plan_memory_bytes(frame.body(), limits))
                     }
                     _ => 0,
@@ -237,7 +237,7 @@ impl<S: Service> Reader<S> {
             }
             ClientMessage::SessionNew => self.open(session, bytes),
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
-            ClientMessage::TokenOffer(offer) => self.offer(session, offer.token()),
+            ClientMessage::TokenOffer(offer) => self.offer(session, offer.token.unwrap_or(-1)),
             ClientMessage::GetTso(request) => {
                 return self.ask_time(session, Some(request.batch_count));
             }
@@ -250,7 +250,7 @@ impl<S: Service> Reader<S> {
                 self.server_conn.conn.count(Counter::ProtocolErrors);
                 let text = format!("message of kind {} is not supported", other.kind());
                 self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
-                return Err(Close::new(text));
+                return Err(text.into());
             }
         }
         Ok(())
@@ -389,7 +389,7 @@ impl<S: Service> Reader<S> {
     }
 
     fn queue_in(&mut self, session: Arc<dyn AnySession>, queued: Queued) {
-        let id = session.shared().id.wire();
+        let id = session.shared().id.wire;
         if self.try_queue(session, queued).is_some() {
             self.not_found(id);
         }
@@ -397,7 +397,7 @@ impl<S: Service> Reader<S> {
 
     /// Queues a command, or refuses it. Returns it if its session has ended or is ending.
     fn try_queue(&mut self, session: Arc<dyn AnySession>, queued: Queued) -> Option<Queued> {
-        let (id, is_request) = (session.shared().id.wire(), queued.is_request());
+        let (id, is_request) = (session.shared().id.wire, queued.is_request());
         match session.shared().queue(queued) {
             Ok(()) => {
                 if is_request {
@@ -509,7 +509,7 @@ impl<S: Service> Reader<S> {
             self.server_conn.conn.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {MOST_WAITING}");
             // Answers have no number: a refusal would answer the oldest waiting request.
-            return Err(Close::new(text));
+            return Err(text.into());
         }
         self.start(timestamps);
         Ok(())
@@ -563,7 +563,7 @@ impl<S: Service> Reader<S> {
         let (most, window) = (conn.config().max_glitches, conn.config().glitch_window);
         let text = format!("more than max_glitches {most} in {window:?}");
         self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
-        Close::new(text)
+        text.into()
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use super::ending::Ending;
 use super::error::SessionError;
 use super::output::Output;
 use super::relay::{Relay, Relaying, ResultPosition};
@@ -12,7 +13,6 @@ use super::reply_state::{Deferral, Feed, NO_COLUMNS, Outcome, Pulled, ReplyForm,
 use super::row::{Row, RowSource};
 use super::session_shared::SessionShared;
 use crate::codec::chunk::{BlockKind, ChunkWriter};
-use crate::codec::proto::notice::Level;
 use crate::codec::proto::resultset::{FieldType, OriginalType};
 use crate::codec::row::Column;
 use crate::net::flush_corked;
@@ -162,9 +162,9 @@ impl Reply<'_> {
     /// Takes the rest of the reply from another server. After the handler has returned, the layer
     /// asks for frames as the client takes them. They continue a result that was begun here.
     ///
-    /// The [`Ending`](super::Ending) of the relay replaces the changed rows, ids, texts and costs set
-    /// here, and adds its warnings and its bits about the server. A request about a savepoint has no result, so its relay returns
-    /// only an ending.
+    /// The [`Ending`] of the relay replaces the changed rows, ids, texts and costs set here, and adds
+    /// its warnings and its bits about the server. A request about a savepoint has no result, so its
+    /// relay returns only an ending.
     pub fn relay(&mut self, relay: impl Relay + 'static) {
         self.feed_from(|state| {
             let position = if state.results { ResultPosition::Rows } else { ResultPosition::Start };
@@ -196,35 +196,18 @@ impl Reply<'_> {
         deferred
     }
 
-    /// Sets the number of changed rows.
-    pub fn affected(&mut self, rows: u64) {
-        self.state.ending.affected = rows;
-    }
-
-    /// Sets the first id that the database generated for a row of the statement; 0 for none.
-    pub fn last_insert_id(&mut self, id: u64) {
-        self.state.ending.insert_id = id;
-    }
-
-    /// Sets a text for people about the result.
-    pub fn info(&mut self, text: impl Into<Vec<u8>>) {
-        self.state.ending.info = text.into();
-    }
-
-    /// Adds a warning. The first 64 warnings are kept.
-    pub fn warning(&mut self, level: Level, code: u32, text: impl Into<Vec<u8>>) {
-        self.state.ending.add_warning(level, code, text.into());
-    }
-
-    /// Sets the number of examined rows and the names of the indexes used, separated by `;`. They are
-    /// sent behind a result, to a client that asks for them by `feed_back`.
-    pub fn feedback(&mut self, examined_rows: u64, chosen_index: impl Into<Vec<u8>>) {
-        self.state.ending.feedback = Some((examined_rows, chosen_index.into()));
-    }
-
-    /// Sets bits about the state of the server: 1 while it hands its leadership over. 0 is not sent.
-    pub fn server_state(&mut self, bits: u64) {
-        self.state.ending.server_state = bits;
+    /// The end of the reply: changed rows, generated id, texts, warnings. It is sent after the handler
+    /// has returned.
+    ///
+    /// ```
+    /// # fn inserted(reply: &mut epoll_group::session::Reply<'_>, id: u64) {
+    /// let ending = reply.ending();
+    /// ending.affected = 1;
+    /// ending.insert_id = id;
+    /// # }
+    /// ```
+    pub fn ending(&mut self) -> &mut Ending {
+        &mut self.state.ending
     }
 
     /// Returns true if the request should end: the client cancelled it, it exceeded its deadline,

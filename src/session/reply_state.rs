@@ -119,7 +119,7 @@ impl ReplyState {
             chunks: None,
             columns: 0,
             results: false,
-            ending: Ending::new(),
+            ending: Ending::default(),
             left: form.credit,
             feed: None,
             had_turn: false,
@@ -348,6 +348,7 @@ impl ReplyState {
         out: &Output,
         result: Result<(), SessionError>,
     ) -> Outcome {
+        let result = result.and_then(|()| self.ending.take_error());
         let result = result.map_err(|error| self.shared.reason(error));
         match (result, self.deferral.take()) {
             (Ok(()), Some(deferral)) => Outcome::Deferred(deferral, None),

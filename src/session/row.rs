@@ -3,7 +3,7 @@
 use super::error::SessionError;
 use crate::codec::chunk::ChunkRow;
 use crate::codec::encoder::RowWriter;
-use crate::codec::value::{Date, DateTime, Decimal, Time, Value};
+use crate::codec::value::Value;
 
 /// One row of a result. Each call writes the next column.
 #[derive(Debug)]
@@ -50,46 +50,10 @@ impl Row<'_> {
         self.value(Value::Unsigned(value));
     }
 
-    /// Writes a DOUBLE.
-    #[inline]
-    pub fn double(&mut self, value: f64) {
-        self.value(Value::Double(value));
-    }
-
-    /// Writes a FLOAT.
-    #[inline]
-    pub fn float(&mut self, value: f32) {
-        self.value(Value::Float(value));
-    }
-
     /// Writes a text, or binary data.
     #[inline]
     pub fn text(&mut self, bytes: impl AsRef<[u8]>) {
         self.value(Value::Bytes(bytes.as_ref()));
-    }
-
-    /// Writes a DECIMAL.
-    #[inline]
-    pub fn decimal(&mut self, value: Decimal) {
-        self.value(Value::Decimal(value));
-    }
-
-    /// Writes a DATE.
-    #[inline]
-    pub fn date(&mut self, value: Date) {
-        self.value(Value::Date(value));
-    }
-
-    /// Writes a DATETIME or TIMESTAMP.
-    #[inline]
-    pub fn datetime(&mut self, value: DateTime) {
-        self.value(Value::DateTime(value));
-    }
-
-    /// Writes a TIME.
-    #[inline]
-    pub fn time(&mut self, value: Time) {
-        self.value(Value::Time(value));
     }
 }
 
@@ -156,8 +120,6 @@ mod tests {
         assert_eq!(frame(|row| row.null()), frame(|row| row.value(Value::Null)));
         assert_eq!(frame(|row| row.int(-1)), frame(|row| row.value(Value::Signed(-1))));
         assert_eq!(frame(|row| row.uint(1)), frame(|row| row.value(Value::Unsigned(1))));
-        assert_eq!(frame(|row| row.double(0.5)), frame(|row| row.value(Value::Double(0.5))));
-        assert_eq!(frame(|row| row.float(0.5)), frame(|row| row.value(Value::Float(0.5))));
         assert_eq!(frame(|row| row.text("a")), frame(|row| row.value(Value::Bytes(b"a"))));
     }
 }

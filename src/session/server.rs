@@ -93,10 +93,10 @@ impl<S: Service> Protocol for Server<S> {
 
     fn released(&self, conn: &Connection, turn: Turn) {
         if let Some(server_conn) = conn_of(conn) {
-            if turn.is_ending() {
+            if turn.ending {
                 server_conn.push_ready();
             } else {
-                server_conn.dispatch(clock::now(), turn.is_last());
+                server_conn.dispatch(clock::now(), turn.last);
             }
         }
     }
@@ -126,7 +126,7 @@ impl<S: Service> Protocol for Server<S> {
             // itself.
             let session = session.shared();
             if session.mail(|mail| mail.close_if_idle()) {
-                reader.kill_and_answer(session.id.wire(), &SessionError::shutdown());
+                reader.kill_and_answer(session.id.wire, &SessionError::shutdown());
             } else {
                 session.wake();
             }

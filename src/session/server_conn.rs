@@ -130,7 +130,7 @@ impl ServerConn {
 
     /// Removes a session from the table, unless a newer session has its place.
     pub(super) fn forget(&self, id: SessionId) {
-        let gone = match lock(&self.table).entry(id.wire()) {
+        let gone = match lock(&self.table).entry(id.wire) {
             Entry::Occupied(entry) if entry.get().shared().id == id => Some(entry.remove()),
             _ => None,
         };
@@ -353,7 +353,7 @@ fn too_many() -> SessionError {
 
 /// Sorts sessions by id, so that results do not depend on the order of a hash table.
 fn in_order(mut sessions: Vec<Arc<dyn AnySession>>) -> Vec<Arc<dyn AnySession>> {
-    sessions.sort_unstable_by_key(|session| session.shared().id.wire());
+    sessions.sort_unstable_by_key(|session| session.shared().id.wire);
     sessions
 }
 

@@ -30,17 +30,17 @@ use crate::codec::auth::DigestSalt;
 ///     type Session = ();
 ///
 ///     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-///         login.check((login.user() == b"app").then_some(&self.0))?; // same time for any user
+///         login.check((login.user == b"app").then_some(&self.0))?; // same time for any user
 ///         Ok(Account::new("app"))
 ///     }
 ///
 ///     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-///         Ok(((), Cancel::none()))
+///         Ok(((), Cancel::default()))
 ///     }
 ///
 ///     fn execute(&self, _: &mut (), request: Request<'_>, reply: &mut Reply<'_>) -> Result<(), SessionError> {
 ///         match request {
-///             Request::Sql(sql) if sql.text() == b"select 1" => {
+///             Request::Sql(sql) if sql.text == b"select 1" => {
 ///                 reply.columns(&[Column::signed("1")])?;
 ///                 reply.row(|row| row.int(1)) // an announced wait if the client does not read
 ///             }
@@ -97,8 +97,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Runs one request of a session and writes its reply.
     ///
-    /// Behind the rows the layer writes the end of the reply: the number of rows set by
-    /// [`Reply::affected`], or the returned error.
+    /// Behind the rows the layer writes the [end](Reply::ending) of the reply, or the returned error.
     ///
     /// # Errors
     ///

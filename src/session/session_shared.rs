@@ -19,8 +19,8 @@ use super::signal::Signal;
 use super::writers::WaitsForRoom;
 use crate::net::Hold;
 use crate::runtime::{Class, guard};
+use crate::stall::{self, Wait};
 use crate::sync::shim::lock;
-use crate::sync::stall::{self, Wait};
 
 pub(super) struct SessionShared {
     pub(super) id: SessionId,
@@ -74,7 +74,7 @@ impl SessionShared {
             mail: Mutex::default(),
             waits_for_room: AtomicBool::new(false),
             changed: Signal::default(),
-            cancel: Mutex::new(Cancel::none()),
+            cancel: Mutex::new(Cancel::default()),
         }
     }
 
@@ -408,28 +408,19 @@ impl WaitsForRoom for SessionShared {
 
 /// Id of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct SessionId {
-    pub(super) wire: u64,
-    pub(super) number: u32,
+    /// Id that the client chose, unique among the open sessions of its connection.
+    pub wire: u64,
+    /// Number that the server chose, from 1. It repeats after 2³² sessions. Clients see it as
+    /// `connection_id()`.
+    pub number: u32,
 }
 
 /// Bit of a session id that marks a session of one statement.
 pub(super) const AUTO_COMMIT: u64 = 1 << 63;
 
 impl SessionId {
-    /// Id that the client chose, unique among the open sessions of its connection.
-    #[must_use]
-    pub const fn wire(self) -> u64 {
-        self.wire
-    }
-
-    /// Number that the server chose, from 1. It repeats after 2³² sessions. Clients see it as
-    /// `connection_id()`.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.number
-    }
-
     /// Returns true if the session runs one statement only, which commits by itself.
     #[must_use]
     pub const fn is_auto_commit(self) -> bool {
@@ -443,7 +434,9 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Callback that interrupts a session from another thread.
+/// Callback that interrupts a session from another thread. *Default* none: the requests end by
+/// themselves, or check [`Reply::is_cancelled`](super::Reply::is_cancelled).
+#[derive(Default)]
 pub struct Cancel(Option<Box<dyn Fn(CancelReason) + Send + Sync>>);
 
 impl Cancel {
@@ -453,13 +446,6 @@ impl Cancel {
     #[must_use]
     pub fn new(code: impl Fn(CancelReason) + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(code)))
-    }
-
-    /// Creates no callback: the requests end by themselves, or check
-    /// [`Reply::is_cancelled`](super::Reply::is_cancelled).
-    #[must_use]
-    pub const fn none() -> Self {
-        Self(None)
     }
 
     pub(super) fn call(&self, reason: CancelReason) {

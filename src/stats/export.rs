@@ -5,7 +5,7 @@ use metrics::{Key, KeyName, Metadata, Recorder, Unit};
 use super::counter::Counter;
 use super::histogram::Stage;
 use super::snapshot::{Gauge, Snapshot, Value};
-use super::text::QUANTILES;
+use super::text::{PREFIX, QUANTILES};
 
 const METADATA: Metadata<'static> =
     Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
@@ -38,7 +38,7 @@ const METADATA: Metadata<'static> =
 /// let handle = runtime.handle();
 /// let (end, ended) = mpsc::channel::<()>();
 /// let exports = thread::spawn(move || {
-///     let mut exporter = Exporter::new();
+///     let mut exporter = Exporter::default();
 ///     while ended.recv_timeout(Duration::from_secs(10)) == Err(mpsc::RecvTimeoutError::Timeout) {
 ///         exporter.export(&handle.stats());
 ///     }
@@ -59,15 +59,6 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// The prefix of [`new`](Self::new).
-    pub const PREFIX: &'static str = super::text::PREFIX;
-
-    /// Registers every name under [`PREFIX`](Self::PREFIX) with the recorder that is installed.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with_prefix(Self::PREFIX)
-    }
-
     /// Registers every name under this prefix with the recorder that is installed. If there is
     /// none, exported values are lost, even if one is installed later.
     #[must_use]
@@ -120,8 +111,10 @@ impl Exporter {
 }
 
 impl Default for Exporter {
+    /// Registers every name under the prefix `epoll_group_`, as
+    /// [`with_prefix`](Self::with_prefix) does.
     fn default() -> Self {
-        Self::new()
+        Self::with_prefix(PREFIX)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Buckets are those of an H2 histogram: 32 for each power of two, exact below 64 ns. Thus the
 //! memory is fixed, a sample costs one addition, and read values are wrong by 1/32 at most.
 
-use std::ops::{Add, AddAssign};
+use std::ops::AddAssign;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -192,19 +192,13 @@ impl Histogram {
         self.buckets.iter().map(twice).sum::<u128>() / 2
     }
 
-    /// Upper bound of the fastest samples that make up this part (0.99: 99 % of them), rounded up
-    /// to the end of its bucket. None if there are no samples, or if `part` is not in 0 to 1.
+    /// Upper bound of the fastest samples that make up this part (0.99: 99 % of them; 0: the
+    /// shortest one), rounded up to the end of its bucket. None if there are no samples, or if
+    /// `part` is not in 0 to 1.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let bucket = self.buckets.quantile_bucket(part).ok()??;
         Some(Duration::from_nanos(bucket.end()))
-    }
-
-    /// The shortest sample, rounded down to the start of its bucket. None if there is none.
-    #[must_use]
-    pub fn min(&self) -> Option<Duration> {
-        let bucket = self.buckets.quantile_bucket(0.0).ok()??;
-        Some(Duration::from_nanos(bucket.start()))
     }
 
     /// The longest sample, rounded up to the end of its bucket. None if there is none.
@@ -269,15 +263,6 @@ impl AddAssign<&Self> for Histogram {
         for (count, more) in counts.zip(other.buckets.as_slice()) {
             *count = count.saturating_add(*more);
         }
-    }
-}
-
-impl Add<&Self> for Histogram {
-    type Output = Self;
-
-    fn add(mut self, other: &Self) -> Self {
-        self += other;
-        self
     }
 }
 

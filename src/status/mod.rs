@@ -30,10 +30,9 @@ use std::time::{Duration, Instant};
 
 use crate::net::{
     Close, Connection, Input, ListenError, ListenOptions, Listener, ListenerStats, Protocol,
-    ToListen,
+    ToAddress,
 };
 use crate::runtime::{Class, Handle};
-use crate::session::{AccountStats, Accounts};
 use crate::stats::Snapshot;
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -129,19 +128,6 @@ impl Status {
         self
     }
 
-    /// Adds a table of the accounts of a session server.
-    #[must_use]
-    pub fn accounts(self, name: impl Into<String>, accounts: &Accounts) -> Self {
-        let accounts = accounts.clone();
-        self.table(name, &["connections", "sessions", "requests", "refused"], move || {
-            let numbers = |one: AccountStats| {
-                let now = [one.connections, one.sessions, one.requests].map(|number| number as u64);
-                (one.name, [&now[..], &[one.refused]].concat())
-            };
-            accounts.stats().into_iter().map(numbers).collect()
-        })
-    }
-
     /// Serves the page on this TCP port of `127.0.0.1`, until the returned value is dropped. Port 0
     /// takes any free one. At most 64 connections are served, and each ends after two idle minutes.
     ///
@@ -162,7 +148,7 @@ impl Status {
     /// See [`ListenError`]. The runtime continues.
     pub fn listen_with(
         mut self,
-        at: impl ToListen,
+        at: impl ToAddress,
         options: ListenOptions,
     ) -> Result<Listener, ListenError> {
         let (handle, listeners) = (self.handle.clone(), mem::take(&mut self.listeners));
@@ -257,7 +243,7 @@ impl Protocol for Server {
                     // The parser accepts blank lines before a request.
                     let head_only = input.take_all().trim_ascii_start().starts_with(b"HEAD ");
                     answer(conn, refusal.0, PLAIN, &format!("{}\n", refusal.0), head_only, true);
-                    return Err(Close::new(refusal.0));
+                    return Err(refusal.0.into());
                 }
             };
             let (status, kind, body) = match request.path {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crossbeam_utils::Backoff;
 
-use super::stall::{self, Wait};
+use crate::stall::{self, Wait};
 
 /// [`std::sync::Mutex`] for handlers: a worker that has to wait for it counts as stalled.
 ///

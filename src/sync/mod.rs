@@ -3,8 +3,8 @@
 //!
 //! Use them where a handler may wait for another handler: a lock that is held across a request, a
 //! condition that another session brings about. The runtime then knows that the worker waits, and
-//! starts another when too many do (see [`stall`]). For a lock that is held for some instructions
-//! only, std's does as well; ours costs the same.
+//! starts another when too many do (see [`stall`](crate::stall)). For a lock that is held for some
+//! instructions only, std's does as well; ours costs the same.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,16 +34,13 @@
 //! spins, and only then announces the wait. Therefore a very short wait starts no thread.
 #![allow(unsafe_code)]
 
-#[cfg(all(feature = "server", not(loom)))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod locks;
 pub(crate) mod mutant;
 pub(crate) mod payload;
 #[cfg(feature = "server")]
 pub(crate) mod runner;
 pub(crate) mod shim;
-#[cfg(all(feature = "server", not(loom)))]
-#[doc(hidden)] // its path is `epoll_group::stall`
-pub mod stall;
 
-#[cfg(all(feature = "server", not(loom)))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use locks::{Condvar, Mutex, RwLock};

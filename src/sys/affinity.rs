@@ -158,7 +158,7 @@ mod tests {
             let beyond = [MAX_CPU, MAX_CPU + 1, usize::MAX];
             bind(&before.iter().chain(beyond).collect()).expect("some are there");
             assert_eq!(allowed().expect("asking is allowed"), before);
-            for nowhere in [CpuSet::new(), beyond.into_iter().collect()] {
+            for nowhere in [CpuSet::default(), beyond.into_iter().collect()] {
                 let error = bind(&nowhere).expect_err("no such CPU");
                 assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
             }

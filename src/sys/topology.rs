@@ -26,24 +26,23 @@ use super::cpu_set::CpuSet;
 ///
 /// The numbers are the kernel's and only tell places apart: packages can be 36 and 8442. A core is
 /// counted within its cluster, die and package.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Cpu {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cpu {
     /// Socket.
-    pub package: u32,
+    pub(crate) package: u32,
     /// NUMA node.
-    pub node: u32,
+    pub(crate) node: u32,
     /// Die in the package.
-    pub die: u32,
+    pub(crate) die: u32,
     /// Cores that share a cache or tag below the last level.
-    pub cluster: u32,
+    pub(crate) cluster: u32,
     /// Core.
-    pub core: u32,
+    pub(crate) core: u32,
     /// Number of the core's hardware thread, from 0.
-    pub thread: u32,
+    pub(crate) thread: u32,
     /// Strength relative to the machine's strongest CPUs, which have 1024; 0 if all are equal or it
     /// is unknown.
-    pub capacity: u32,
+    pub(crate) capacity: u32,
 }
 
 /// Topology of the machine from sysfs.
@@ -68,7 +67,7 @@ impl Topology {
 
     /// Parses the texts that `read` returns for files, by their path below the root, or `None`.
     pub(crate) fn parse(read: impl Fn(&str) -> Option<String>) -> Self {
-        let list = |path: &str| read(path).and_then(|text| text.parse::<CpuSet>().ok());
+        let list = |path: &str| read(path).and_then(|text| CpuSet::parse(&text));
         let online = list("devices/system/cpu/online").unwrap_or_default();
         let nodes: Vec<(usize, CpuSet)> = list("devices/system/node/online")
             .unwrap_or_default()

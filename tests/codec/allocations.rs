@@ -7,7 +7,7 @@ use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::row::{Column, RowReader};
-use epoll_group::codec::value::{DateTime, Decimal, Time};
+use epoll_group::codec::value::{DateTime, Decimal, Time, Value};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -44,6 +44,7 @@ fn a_statement_costs_the_allocation_of_its_text() {
 
 /// A result of some pages.
 fn write(buffer: &mut OutBuffer, price: &Decimal) {
+    let last: DateTime = "9999-12-31 23:59:59.999999".parse().unwrap();
     let mut out = Encoder::new(buffer, 2);
     out.column(&Column::signed("id")).unwrap();
     for number in 0..2000 {
@@ -51,9 +52,9 @@ fn write(buffer: &mut OutBuffer, price: &Decimal) {
             row.int(number);
             row.null();
             row.text("some text that is not short at all");
-            row.decimal(price);
-            row.datetime(DateTime::MAX);
-            row.time(Time::MIN);
+            row.value(&Value::Decimal(*price));
+            row.value(&Value::DateTime(last));
+            row.value(&Value::Time(Time::MIN));
             row.set(["a", "b"]);
         })
         .unwrap();
@@ -78,7 +79,8 @@ fn a_result_costs_no_allocation_once_the_pages_are_there() {
 #[test]
 fn reading_a_row_costs_no_allocation_once_the_reader_knows_its_width() {
     let mut buffer = OutBuffer::default();
-    write(&mut buffer, &Decimal::ZERO);
+    let zero = Decimal::from_coefficient(0, 0).unwrap();
+    write(&mut buffer, &zero);
     let bytes = buffer.to_vec();
     let limits = Limits::default();
     let mut reader = RowReader::default();
@@ -88,7 +90,7 @@ fn reading_a_row_costs_no_allocation_once_the_reader_knows_its_width() {
             if frame.kind() == 13 {
                 let row = reader.row(frame.body()).unwrap();
                 sum += row.cell(0).unwrap().signed().unwrap().unwrap();
-                assert_eq!(row.cell(3).unwrap().decimal().unwrap(), Some(Decimal::ZERO));
+                assert_eq!(row.cell(3).unwrap().decimal().unwrap(), Some(zero));
                 assert_eq!(row.cell(5).unwrap().time().unwrap(), Some(Time::MIN));
                 assert_eq!(row.cell(6).unwrap().set().unwrap().unwrap().iter().count(), 2);
             }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! session → net → runtime → sync → sys      session → codec ← client → net      pool → sync
-//! status → session
-//! codec, stats, config → nothing            all but codec may use stats and config (status: stats)
+//! status → net
+//! codec, stats, config, stall → nothing     all but codec may use stats and config (status: stats)
+//! stall: all but codec, stats, config and sys may use it
 //! ```
 //!
 //! It looks at the text: comments and literals are blanked, then every path that starts at the
@@ -21,13 +22,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("stats", &[]),
     ("config", &[]),
     ("sys", &["stats", "config"]),
-    ("sync", &["sys", "stats", "config"]),
-    ("runtime", &["sync", "sys", "stats", "config"]),
-    ("net", &["runtime", "sync", "sys", "stats", "config"]),
-    ("session", &["net", "codec", "runtime", "sync", "sys", "stats", "config"]),
-    ("client", &["net", "codec", "runtime", "sync", "sys", "stats", "config"]),
-    ("status", &["session", "net", "runtime", "sync", "sys", "stats"]),
-    ("pool", &["sync", "sys", "stats", "config"]),
+    ("stall", &[]),
+    ("sync", &["stall", "sys", "stats", "config"]),
+    ("runtime", &["sync", "stall", "sys", "stats", "config"]),
+    ("net", &["runtime", "sync", "stall", "sys", "stats", "config"]),
+    ("session", &["net", "codec", "runtime", "sync", "stall", "sys", "stats", "config"]),
+    ("client", &["net", "codec", "runtime", "sync", "stall", "sys", "stats", "config"]),
+    ("status", &["net", "runtime", "sync", "sys", "stats"]),
+    ("pool", &["sync", "stall", "sys", "stats", "config"]),
 ];
 
 /// Parts that stand above the arrows. `host` says that a runtime maintains pools, so that neither has

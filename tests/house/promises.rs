@@ -182,7 +182,7 @@ fn each_tunable_on_the_page_is_there_with_its_default() {
     let items = promises(PAGES[0]);
     for item in items.iter().filter(|item| ![OPTIONS, LIMITS].contains(&item.section)) {
         for (name, behind) in names(item.promise) {
-            match Config::FIELDS.iter().find(|field| field.name() == name) {
+            match Config::FIELDS.iter().find(|field| field.name == name) {
                 Some(field) => {
                     let told = default_of(behind);
                     let default = field.default_value();
@@ -247,7 +247,7 @@ const FIXED: &[(&str, &str, &str)] = &[
     ("10 ms doubling", "net/accept.rs", "FIRST_PAUSE: Duration = Duration::from_millis(10);"),
     ("to 1 s", "net/accept.rs", "LONGEST_PAUSE: Duration = Duration::from_secs(1);"),
     ("64 bytes for headers", "net/receive.rs", "HEADER_ALLOWANCE: usize = 64;"),
-    ("64 MiB, unless", "codec/encoder.rs", "DEFAULT_MAX_LENGTH: u32 = 64 << 20;"),
+    ("64 MiB. Both", "codec/encoder.rs", "DEFAULT_MAX_LENGTH: u32 = 64 << 20;"),
     ("256 of", "codec/encoder/buffer/pool.rs", "DEFAULT_PAGES: usize = 256;"),
     ("of 16 KiB", "codec/encoder/buffer/pool.rs", "DEFAULT_PAGE_BYTES: usize = 16 << 10;"),
     ("256 bytes. Hashing", "codec/auth/crypt.rs", "MAX_CRYPT_PASSWORD_BYTES: usize = 256;"),
@@ -296,7 +296,7 @@ fn each_tunable_is_on_the_page() {
     let told = limits.flat_map(|item| names(item.promise));
     named.extend(told.filter(|(_, behind)| default_of(behind).is_some()).map(|(name, _)| name));
     let missing: Vec<_> =
-        Config::FIELDS.iter().map(|field| field.name()).filter(|n| !named.contains(n)).collect();
+        Config::FIELDS.iter().map(|field| field.name).filter(|n| !named.contains(n)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
 

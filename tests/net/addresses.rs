@@ -1,6 +1,7 @@
 //! Where connections come from and go to: addresses, ready listeners, outgoing connections.
 
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::mpsc;
@@ -8,8 +9,8 @@ use std::{io, thread};
 
 use epoll_group::Runtime;
 use epoll_group::net::{
-    Address, Close, CloseReason, ConnectError, Connection, Input, ListenError, Listener, Protocol,
-    Sent,
+    Address, Close, CloseReason, ConnectError, Connection, Input, ListenError, ListenOptions,
+    Listener, Protocol, Sent,
 };
 use epoll_group::stats::Counter;
 use lab::protocol::{Bytes, echo};
@@ -192,7 +193,8 @@ fn ready_listeners_are_served() {
     let runtime = Runtime::builder().config(config().epoll_groups(2)).start().expect("a runtime");
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let unix = UnixListener::bind(dir.socket()).expect("a path");
-    let listeners = [runtime.listen(tcp, Bytes::new(echo)), runtime.listen(unix, Bytes::new(echo))];
+    let listeners = [OwnedFd::from(tcp), unix.into()]
+        .map(|socket| runtime.listen_on([socket], ListenOptions::new(), Bytes::new(echo)));
     for listener in listeners {
         let listener = listener.expect("taken over");
         let mut peers: Vec<_> = (0..8).map(|_| Peer::connect(listener.local_addr())).collect();

@@ -45,7 +45,7 @@ struct Starved {
 impl Starved {
     fn start() -> Self {
         let mut server = Puppet::start(64);
-        let address = server.ask("address").to_address().expect("an address");
+        let address = server.ask("address").to_addresses().expect("an address").remove(0);
         let held = server.number("hold");
         assert!(held > 30, "most of the 64 are held: {held}");
         let clients = (0..CLIENTS).map(|_| waiting(&address)).collect();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::codec::frame::Header;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::net::{
     Close, CloseReason, Connection, FullBacklog, HalfClose, Input, ListenOptions, Protocol, Sent,
     Turn,
@@ -889,8 +889,8 @@ fn no_call_follows_an_opened_that_refuses_its_connection() {
 fn announces() -> (impl Protocol, mpsc::Receiver<Connection>) {
     let (give, given) = mpsc::channel();
     let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
-        let header = Header::parse(input.bytes(), 64 << 20).map_err(Close::error)?;
-        match header.map(|header| header.frame_bytes()) {
+        let header = Dialect::Legacy.parse(input.bytes(), 64 << 20).map_err(Close::error)?;
+        match header.map(|header| Dialect::Legacy.frame_bytes(&header)) {
             Some(bytes) if input.len() < bytes => {
                 let _ = give.send(conn.clone());
                 input.need(bytes);

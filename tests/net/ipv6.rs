@@ -1,10 +1,12 @@
 //! Listeners and connections over IPv6, also for peers over IPv4.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc;
 
 use epoll_group::Runtime;
-use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol, ToAddress};
+use epoll_group::net::{
+    Address, Close, CloseReason, Connection, Input, ListenOptions, Protocol, ToAddress,
+};
 use epoll_group::stats::Counter;
 use lab::protocol::{Bytes, echo};
 use lab::{LONG, Peer, Server, config, eventually, has_ipv6, is_dual_stack};
@@ -54,7 +56,7 @@ fn a_connection_over_ipv6_knows_both_of_its_ends() {
     let server = Server::start_at("[::1]:0", config(), protocol);
     let text = server.address().to_string();
     assert!(text.starts_with("[::1]:"), "{text}");
-    assert_eq!(&text.to_address().expect("an address"), server.address());
+    assert_eq!(&text.to_addresses().expect("an address")[0], server.address());
 
     let mut peer = Peer::connect(server.address());
     peer.echo(b"from a plain socket");
@@ -121,7 +123,7 @@ fn a_listener_on_all_addresses_serves_peers_over_ipv4_as_mapped_ones() {
         assert_eq!(conn.peer_addr(), &Address::Tcp(mapped));
         let text = conn.peer_addr().to_string();
         assert_eq!(text, format!("[::ffff:127.0.0.1]:{}", from.port()));
-        assert_eq!(&text.to_address().expect("an address"), conn.peer_addr());
+        assert_eq!(&text.to_addresses().expect("an address")[0], conn.peer_addr());
     }
 }
 
@@ -153,9 +155,13 @@ fn a_ready_listener_that_keeps_ipv4_apart_is_served() {
     socket.set_only_v6(true).expect("set");
     socket.bind(&any_port(Ipv6Addr::UNSPECIFIED).into()).expect("a port");
     socket.listen(16).expect("it listens");
-    let server = Server::start_at(TcpListener::from(socket), config(), Bytes::new(echo));
-    Peer::connect(&at(Ipv6Addr::LOCALHOST, &server).into()).echo(b"IPv6");
-    let over_ipv4 = Peer::try_connect(&at(Ipv4Addr::LOCALHOST, &server).into(), None);
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let options = ListenOptions::new();
+    let listener = runtime.listen_on([socket], options, Bytes::new(echo)).expect("a listener");
+    let Address::Tcp(here) = *listener.local_addr() else { panic!("over TCP") };
+    Peer::connect(&SocketAddr::from((Ipv6Addr::LOCALHOST, here.port())).into()).echo(b"IPv6");
+    let over_ipv4 = SocketAddr::from((Ipv4Addr::LOCALHOST, here.port())).into();
+    let over_ipv4 = Peer::try_connect(&over_ipv4, None);
     assert!(over_ipv4.is_err(), "the host decided");
 }
 

@@ -1011,7 +1011,7 @@ fn plain_bytes_behind_the_start_of_a_layer_never_reach_the_protocol() {
 fn a_panic_of_a_layer_ends_its_connection_alone() {
     let runtime = start(config());
     let fails = |conn: &Connection| -> Result<Box<dyn Layer>, Close> {
-        assert_eq!(conn.id().number() % 2, 0, "as the test wants");
+        assert_eq!(conn.id().number % 2, 0, "as the test wants");
         Ok(Box::new(Toy::new(Side::Server, 7)))
     };
     let options = ListenOptions::new().layer(fails);

@@ -268,8 +268,8 @@ fn several_ready_sockets_make_one_listener() {
         let runtime = runtime(config().epoll_groups(groups));
         let ready = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let at = ready.each_ref().map(|ready| ready.local_addr().expect("its number"));
-        let ready: Vec<OwnedFd> = ready.into_iter().map(OwnedFd::from).collect();
-        let listener = runtime.listen(ready, Bytes::new(echo)).expect("taken over");
+        let options = ListenOptions::new();
+        let listener = runtime.listen_on(ready, options, Bytes::new(echo)).expect("taken over");
         for at in at {
             Peer::connect(&Address::Tcp(at)).echo(b"hello");
         }
@@ -279,7 +279,8 @@ fn several_ready_sockets_make_one_listener() {
             eventually(LONG, || TcpStream::connect(at).is_err());
         }
     }
-    let none = runtime(config()).listen(Vec::new(), Bytes::new(echo));
+    let none = Vec::<OwnedFd>::new();
+    let none = runtime(config()).listen_on(none, ListenOptions::new(), Bytes::new(echo));
     assert!(matches!(none, Err(ListenError::Watch(_))), "{none:?}");
 }
 
@@ -361,7 +362,8 @@ fn a_successor_takes_the_sockets_over_and_no_connection_is_lost() {
             let listener = old.listen(at.as_str(), Bytes::new(echo)).expect("a listener");
             let at = listener.local_addr().clone();
             let sockets = listener.sockets().expect("descriptors");
-            let successor = new.listen(sockets, Bytes::new(echo)).expect("taken over");
+            let successor =
+                new.listen_on(sockets, ListenOptions::new(), Bytes::new(echo)).expect("taken over");
             drop(listener);
             for _ in 0..64 {
                 Peer::connect(&at).echo(b"hello");

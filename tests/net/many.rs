@@ -64,7 +64,7 @@ fn ten_thousand_connections_are_all_answered_in_bounded_memory_and_leave_nothing
     }
     make_room();
     let mut server = Puppet::start(20_000);
-    let address = server.ask("address").to_address().expect("an address");
+    let address = server.ask("address").to_addresses().expect("an address").remove(0);
     let (descriptors, slots) = (server.number("descriptors"), server.number("slots in use"));
     let held = server.number("held bytes");
 

@@ -46,7 +46,7 @@ impl Protocol for Tagged {
 
     fn opened(&self, conn: &Connection) -> Result<State, Close> {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        Ok(State { connection: conn.id().number(), ..State::default() })
+        Ok(State { connection: conn.id().number, ..State::default() })
     }
 
     fn received(
@@ -55,7 +55,7 @@ impl Protocol for Tagged {
         state: &mut State,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
-        if state.connection != conn.id().number() {
+        if state.connection != conn.id().number {
             self.fault(format!("state of {} at {conn:?}", state.connection));
         }
         while let Some((tag, number)) = message(input.bytes()) {
@@ -74,7 +74,7 @@ impl Protocol for Tagged {
     }
 
     fn closed(&self, conn: &Connection, state: State, _: &CloseReason) {
-        if state.connection != conn.id().number() {
+        if state.connection != conn.id().number {
             self.fault(format!("closed with the state of {}: {conn:?}", state.connection));
         }
         self.closed.fetch_add(1, Ordering::Relaxed);

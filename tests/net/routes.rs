@@ -245,12 +245,8 @@ fn all_attempts_may_have_the_same_local_port() {
 struct Both;
 
 impl ToAddress for Both {
-    fn to_address(&self) -> io::Result<Address> {
-        "127.0.0.1:1".to_address()
-    }
-
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
-        Ok(vec![self.to_address()?, "unix:@nobody".to_address()?])
+        Ok(["127.0.0.1:1".to_addresses()?, "unix:@nobody".to_addresses()?].concat())
     }
 }
 

@@ -89,7 +89,7 @@ fn broken_ones_are_removed_on_demand_and_the_others_stay_in_order() {
     pool.set_limits(limits(3).min_idle(2)).unwrap();
     fake.order_panic(&["has_broken"]);
     fake.broken_one.store(3, SeqCst);
-    pool.backend(&A).unwrap().remove_broken();
+    assert!(pool.remove_broken(&A));
     assert_eq!(fake.closed(), [2, 1, 3]);
     eventually(LONG, || status(&pool, A).idle == 2);
     assert!(!pool.remove_broken(&"other"));
@@ -101,13 +101,13 @@ fn a_caller_that_comes_during_a_check_gets_the_connection_checked_by_the_host() 
     let (pool, fake) = pool(limits(1).check_after(Duration::ZERO));
     drop(pool.get(&A).unwrap());
     let (answer, answers) = mpsc::channel();
-    let backend = pool.backend(&A).unwrap();
+    let (here, backend) = (pool.clone(), pool.backend(&A).unwrap());
     *fake.in_has_broken.lock().unwrap() = Some(Box::new(move || {
         backend.get_then(Instant::now() + LONG, move |got| {
             answer.send((got.map(|conn| conn.number), thread::current().id())).unwrap();
         });
         // Does not nest: the check that runs begins again.
-        backend.remove_broken();
+        here.remove_broken(&A);
     }));
     assert!(pool.remove_broken(&A));
     let (got, by) = answers.recv_timeout(LONG).unwrap();
@@ -157,7 +157,7 @@ struct Discards(mpsc::Sender<(Key, Discard)>);
 
 impl Observer<Key> for Discards {
     fn discarded(&self, target: &Target<'_, Key>, why: Discard) {
-        let _ = self.0.send((*target.key(), why));
+        let _ = self.0.send((*target.key, why));
     }
 }
 
@@ -183,5 +183,5 @@ fn a_backend_with_a_handle_a_borrower_or_a_version_stays() {
     assert_eq!(pool.status().len(), 3);
     drop((handle, conn));
     eventually(LONG, || pool.status().len() == 1);
-    assert_eq!(status(&pool, "version").version.number(), 1);
+    assert_eq!(status(&pool, "version").version.0, 1);
 }

@@ -268,7 +268,7 @@ impl Manage for Tcp {
 
     fn connect(&self, target: &Target<'_, SocketAddr>, deadline: Instant) -> io::Result<TcpStream> {
         let timeout = deadline.saturating_duration_since(Instant::now());
-        TcpStream::connect_timeout(target.key(), timeout)
+        TcpStream::connect_timeout(target.key, timeout)
     }
 }
 

@@ -96,7 +96,7 @@ fn a_fail_over_drains_the_old_version() {
     until_waiting(&pool, A, 1);
     let old = Pooled::version(&held[0]);
     let new = pool.fail_over(&A, old).unwrap();
-    assert_eq!((old, new.number()), (Version::default(), 1));
+    assert_eq!((old, new.0), (Version::default(), 1));
     assert_eq!(pool.fail_over(&A, old), Err(new), "who comes late moves nothing");
 
     let served = waiter.join().unwrap();
@@ -184,8 +184,7 @@ fn a_time_limit_that_does_not_work_as_zero_is_refused() {
     for (set, field) in setters.into_iter().zip(["wait_timeout", "connect_timeout", "max_age"]) {
         for (time, text) in [(Duration::ZERO, "0ns"), (Duration::from_micros(999), "999µs")] {
             let error = pool.set_limits(set(limits(1), time)).unwrap_err();
-            let told = (error.field(), error.to_string());
-            assert_eq!(told, (field, format!("{field} {text} is below 1ms")));
+            assert_eq!(error.to_string(), format!("{field} {text} is below 1ms"));
         }
         pool.set_limits(set(limits(1), Duration::from_millis(1))).unwrap();
     }

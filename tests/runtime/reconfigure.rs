@@ -112,20 +112,20 @@ fn nothing_is_lost_while_tunables_change_at_full_speed() {
 fn what_is_not_live_is_refused_by_name_and_nothing_changes() {
     let runtime = workers(2);
     let before = runtime.config();
-    for field in Config::FIELDS.iter().filter(|field| !field.is_live()) {
+    for field in Config::FIELDS.iter().filter(|field| !field.live) {
         // Something else that is within the range.
         let is = field.value_in(&before);
         let other = ["true", "false", "1", "2", "128", "4096"];
-        let config = |value| before.clone().set(field.name(), value).ok();
+        let config = |value| before.clone().set(field.name, value).ok();
         let asked = other.into_iter().filter(|value| *value != is).find_map(config);
         let asked = asked.unwrap_or_else(|| panic!("{field:?} has another value"));
         // A live tunable in the same call does not change either.
         let error = runtime.reconfigure(|_| asked.clone().tasks_per_poll(1));
         match error.expect_err("not live") {
             ReconfigureError::NotLive { field: named, current, .. } => {
-                assert_eq!((named, current), (field.name(), is));
+                assert_eq!((named, current), (field.name, is));
             }
-            error => panic!("{}: {error}", field.name()),
+            error => panic!("{}: {error}", field.name),
         }
         assert_eq!(runtime.config(), before);
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::mem;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use epoll_group::net::{
     Address, Close, CloseReason, ConnectError, Connection, HalfClose, Hold, Input, ListenError,
-    Protocol, Turn,
+    ListenOptions, Protocol, Turn,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{DrainReport, Interest};
@@ -346,7 +346,7 @@ fn every_door_refuses_what_it_must() {
     assert!(matches!(refused, Err(ConnectError::Limit(1))), "{refused:?}");
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     bound.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("bound");
-    let refused = handle.listen(TcpListener::from(bound), Bytes::new(echo));
+    let refused = handle.listen_on([bound], ListenOptions::new(), Bytes::new(echo));
     assert!(matches!(refused, Err(ListenError::Watch(_))), "it does not listen: {refused:?}");
     let drain = begin_drain(server);
     let (ours, _theirs) = UnixStream::pair().expect("a pair");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use epoll_group::Class;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::net::Address;
-use epoll_group::session::AccountLimits;
+use epoll_group::session::{AccountLimits, AccountStats};
 use epoll_group::stats::Counter;
 use epoll_group::status::Status;
 use lab::engine::{Fixture, PASSWORD, config, finish_with};
@@ -54,12 +54,21 @@ fn accounts_are_on_the_status_page() {
     let server = server(AccountLimits::default());
     let _client = server.client_with_sessions([2, 3]);
     let handle = server.server().runtime.handle();
-    let page = Status::new(&handle, "").accounts("Accounts", &server.accounts);
+    let accounts = server.accounts.clone();
+    let rows = move || {
+        let numbers = |account: AccountStats| {
+            let now = [account.connections, account.sessions, account.requests];
+            (account.name, now.map(|number| number as u64).to_vec())
+        };
+        accounts.stats().into_iter().map(numbers).collect()
+    };
+    let page =
+        Status::new(&handle, "").table("Accounts", &["connections", "sessions", "requests"], rows);
     let page = page.listen(0).expect("a page");
     let mut peer = Peer::connect(page.local_addr());
     peer.send(b"GET / HTTP/1.0\r\n\r\n");
     let text = String::from_utf8(peer.receive_to_finish()).expect("text");
-    assert!(text.contains("<th scope=\"row\">root<td>1<td>2<td>0<td>0\n"), "{text}");
+    assert!(text.contains("<th scope=\"row\">root<td>1<td>2<td>0\n"), "{text}");
 }
 
 #[test]

@@ -224,7 +224,7 @@ impl Service for Clinging {
     }
 
     fn open(&self, _peer: &Peer, _id: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(
@@ -234,7 +234,7 @@ impl Service for Clinging {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         if let Request::Sql(sql) = request {
-            reply.affected(sql.text().len() as u64);
+            reply.ending().affected = sql.text.len() as u64;
         }
         Ok(())
     }

@@ -61,7 +61,8 @@ fn frames_pass_unchanged_and_the_layer_writes_the_ends() {
 fn the_text_of_a_warning_is_cut() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
-    let ending = Ending::new().warning(Level::Note, 1003, "x".repeat(100_000));
+    let mut ending = Ending::default();
+    ending.warning(Level::Note, 1003, "x".repeat(100_000));
     Backend::of(vec![Piece::End(ending)]).send(&server, &mut client, 2, update(""));
     assert_eq!(client.reply(2).good().warnings[0].msg.len(), 2048);
 }
@@ -70,9 +71,13 @@ fn the_text_of_a_warning_is_cut() {
 fn the_ending_says_what_the_other_server_said() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
-    let ending = Ending::new().affected(3).last_insert_id(17).info("Records: 3");
-    let ending = ending.warning(Level::Note, 1003, "careful").feedback(100, "PRIMARY");
-    let ending = ending.server_state(1);
+    let mut ending = Ending::default();
+    ending.affected = 3;
+    ending.insert_id = 17;
+    ending.info = "Records: 3".into();
+    ending.warning(Level::Note, 1003, "careful");
+    ending.feedback = Some((100, "PRIMARY".into()));
+    ending.server_state = 1;
     let asks = StmtExecute { feed_back: Some(true), ..update("") };
     let reply = |client: &mut Client, pieces: Vec<Piece>| {
         Backend::of(pieces).send(&server, client, 2, asks.clone());
@@ -96,7 +101,7 @@ fn the_ending_says_what_the_other_server_said() {
     server.control.plant("bits", {
         let backend = Backend::of([meta(), vec![Piece::End(ending.clone())]].concat()).relay();
         |reply| {
-            reply.server_state(2);
+            reply.ending().server_state = 2;
             reply.relay(backend);
             Ok(())
         }
@@ -108,12 +113,35 @@ fn the_ending_says_what_the_other_server_said() {
 
     // An error, behind rows and with warnings, or alone.
     let error = SessionError::new(1062, b"23000", "Duplicate entry");
-    let failed = Piece::End(ending.failed(error.clone()));
-    let failed = reply(&mut client, [meta(), vec![row(1, "x"), failed]].concat());
+    ending.error = Some(error.clone());
+    let failed = vec![row(1, "x"), Piece::End(ending)];
+    let failed = reply(&mut client, [meta(), failed].concat());
     assert_eq!((failed.row_count, failed.warnings.len()), (1, 1));
     let failure = failed.failure();
     assert_eq!((failure.fatal, failure.code, &*failure.state), (false, 1062, "23000"));
-    assert_eq!(reply(&mut client, vec![Piece::Fail(error)]).failure(), failure);
+    assert_eq!(reply(&mut client, vec![Piece::Fail(error.clone())]).failure(), failure);
+    let planted = error.clone();
+    server.control.plant("failing", |reply| {
+        reply.ending().error = Some(planted);
+        Ok(())
+    });
+    let (planted, unread) = (error.clone(), Backend::of([row(1, "unread")]).relay());
+    server.control.plant("failing with a relay", |reply| {
+        reply.ending().error = Some(planted);
+        reply.relay(unread);
+        Ok(())
+    });
+    server.control.plant("failing later", |reply| {
+        reply.defer().finish(|reply| {
+            reply.ending().error = Some(error);
+            Ok(())
+        });
+        Ok(())
+    });
+    for script in ["failing", "failing with a relay", "failing later"] {
+        client.send_sql(2, update(&format!("script {script}")));
+        assert_eq!(client.reply(2).failure(), failure, "{script}");
+    }
 
     client.send_sql(2, query("echo behind"));
     assert_eq!(client.reply(2).one().text(), Some("behind"));
@@ -127,7 +155,7 @@ fn it_follows_what_the_handler_wrote_itself() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
     for chunks in [false, true] {
-        let backend = Backend::of([row(2, "theirs"), Piece::End(Ending::new().affected(0))]);
+        let backend = Backend::of([row(2, "theirs"), Piece::End(Ending::default())]);
         let answer = backend.relay();
         server.control.plant("own", |reply| {
             reply.columns(&[Column::signed("id"), Column::text("pad", 45, 255)])?;
@@ -135,8 +163,8 @@ fn it_follows_what_the_handler_wrote_itself() {
                 row.int(1);
                 row.text("ours");
             })?;
-            reply.affected(5);
-            reply.warning(Level::Warning, 1, "ours");
+            reply.ending().affected = 5;
+            reply.ending().warning(Level::Warning, 1, "ours");
             reply.relay(answer);
             Ok(())
         });
@@ -209,7 +237,7 @@ impl Relay for Racing {
                 self.body = body;
                 Ok(Relayed::Frame { kind, body: &self.body })
             }
-            _ => Ok(Relayed::End(Ending::new())),
+            _ => Ok(Relayed::End(Ending::default())),
         }
     }
 }
@@ -317,7 +345,7 @@ impl Relay for Many {
         let piece = match at {
             0 | 1 => meta().swap_remove(at as usize),
             _ if at < MANY + 2 => row(0, &"x".repeat(1000)),
-            _ => return Ok(Relayed::End(Ending::new())),
+            _ => return Ok(Relayed::End(Ending::default())),
         };
         let Piece::Frame(kind, body) = piece else { panic!("all are frames") };
         self.body = body;

@@ -210,7 +210,7 @@ impl Service for OddService {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let Request::Sql(sql) = request else { unreachable!("only SQL is sent") };
-        match sql.text() {
+        match sql.text {
             b"twice" => {
                 let first = reply.defer();
                 let second = reply.defer();

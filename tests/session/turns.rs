@@ -92,7 +92,7 @@ impl Service for Engine {
     }
 
     fn open(&self, _: &Peer, id: SessionId) -> Result<(u64, Cancel), SessionError> {
-        Ok((id.wire(), Cancel::none()))
+        Ok((id.wire, Cancel::default()))
     }
 
     fn execute(

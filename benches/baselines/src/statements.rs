@@ -204,8 +204,8 @@ impl Statement {
             }
             Ok(Outcome::Changed(rows)) => out.rows_affected(rows),
             Err(error) => {
-                let (severity, code, state) = (error.severity(), error.code(), error.state());
-                return out.error(severity, code, state, error.message()).map_err(broken);
+                let SessionError { severity, code, state, message, .. } = error;
+                return out.error(severity, code, &state, &message).map_err(broken);
             }
         }
         out.execute_ok();
@@ -251,12 +251,13 @@ impl<F: FnMut(&mut OutBuffer) -> io::Result<()>> Answer for Sending<'_, F> {
                     self.end_chunk()?;
                 }
             }
-            (mut out, None) => out.try_row(|cells| {
+            (mut out, None) => {
+                let mut row = out.begin_row();
                 for value in values {
-                    cells.value(&value?);
+                    row.value(&value?);
                 }
-                Ok::<_, SessionError>(())
-            })?,
+                row.finish()?;
+            }
         }
         if self.out.len() < FULL {
             return Ok(());

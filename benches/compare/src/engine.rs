@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use baselines::statements::{Answer, Engine, Outcome};
 use epoll_group::codec::error::GENERAL_STATE;
-use epoll_group::codec::row::Column;
+use epoll_group::codec::row::{Column, ColumnType};
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
 use epoll_group::sync;
@@ -265,7 +265,7 @@ fn send_rows(
     let described = names.iter().enumerate().map(|(place, name)| {
         Ok(match first.get_ref(place).map_err(failed)? {
             ValueRef::Integer(_) => Column::signed(name),
-            ValueRef::Real(_) => Column::double(name),
+            ValueRef::Real(_) => Column::new(name, ColumnType::Double),
             _ => Column::text(name, COLLATION, TEXT_BYTES),
         })
     });

@@ -183,12 +183,12 @@ impl<E: Engine> Service for Database<E> {
     type Session = E::Session;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<session::Account, AuthError> {
-        login.check((login.user() == USER.as_bytes()).then_some(&self.password))?;
+        login.check((login.user == USER.as_bytes()).then_some(&self.password))?;
         Ok(session::Account::new(USER))
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<(E::Session, Cancel), SessionError> {
-        Ok((E::Session::default(), Cancel::none()))
+        Ok((E::Session::default(), Cancel::default()))
     }
 
     fn execute(
@@ -198,10 +198,10 @@ impl<E: Engine> Service for Database<E> {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         match request {
-            Request::Sql(sql) if sql.args().is_empty() => {
-                let outcome = self.engine.execute(session, sql.text(), &mut Rows(reply))?;
+            Request::Sql(sql) if sql.args.is_empty() => {
+                let outcome = self.engine.execute(session, sql.text, &mut Rows(reply))?;
                 if let Outcome::Changed(rows) = outcome {
-                    reply.affected(rows);
+                    reply.ending().affected = rows;
                 }
                 Ok(())
             }

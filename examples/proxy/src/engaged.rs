@@ -98,7 +98,7 @@ impl Engaged {
             }
             (Stage::Statement, None) => self.lost(&mut state, &purpose),
             (Stage::Statement, Some(_)) => {
-                let is_usable = self.refused(&mut state, &purpose, error.code());
+                let is_usable = self.refused(&mut state, &purpose, error.code);
                 drop(state);
                 return self.leave_with(is_usable);
             }
@@ -179,7 +179,7 @@ impl User for Engaged {
             }
             End::Failed(error) => {
                 state.told.failed(error);
-                self.refused(&mut state, &purpose, error.code())
+                self.refused(&mut state, &purpose, error.code)
             }
             End::Lost(error) => {
                 state.told.failed(error);

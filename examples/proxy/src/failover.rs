@@ -63,7 +63,7 @@ impl Probe {
         if ahead == endpoints.len() {
             return;
         }
-        let next = (self.version.number() + ahead as u64) % endpoints.len() as u64;
+        let next = (self.version.0 + ahead as u64) % endpoints.len() as u64;
         let client = endpoints[next as usize].client.clone();
         let limit = self.nodes.patience.silence;
         ask(&client, limit, move |answer| match answer {

@@ -23,8 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::client::{Request, Summary};
 use epoll_group::codec::proto::notice::{Level, Warning};
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::pool::Pooled;
-use epoll_group::session::{Deferred, Reply, SavepointAction, SessionError};
+use epoll_group::session::{Deferred, Reply, SessionError};
 
 use crate::cancel::Cancels;
 use crate::nodes::Lease;
@@ -355,11 +356,11 @@ impl Transaction {
     pub fn plan_savepoint(
         &mut self,
         name: &str,
-        action: SavepointAction,
+        action: Operation,
         request: &Request,
     ) -> Result<(), SessionError> {
         let known = self.savepoints.iter().position(|known| known.eq_ignore_ascii_case(name));
-        if action != SavepointAction::Set && known.is_none() {
+        if action != Operation::Set && known.is_none() {
             return Err(no_savepoint(name));
         }
         if self.steps.len() >= MOST_STEPS {
@@ -367,11 +368,11 @@ impl Transaction {
             return Err(unroutable("one more savepoint", why));
         }
         match (action, known) {
-            (SavepointAction::Set, known) => {
+            (Operation::Set, known) => {
                 known.map(|at| self.savepoints.remove(at));
                 self.savepoints.push(name.to_owned());
             }
-            (SavepointAction::Release, Some(at)) => self.savepoints.truncate(at),
+            (Operation::Release, Some(at)) => self.savepoints.truncate(at),
             (_, at) => self.savepoints.truncate(at.map_or(0, |at| at + 1)),
         }
         self.steps.push(request.clone());
@@ -390,9 +391,9 @@ impl Remembered {
 
     /// Notes the error of a statement.
     pub fn failed(&mut self, error: &SessionError) {
-        let text = String::from_utf8_lossy(error.message());
+        let text = String::from_utf8_lossy(&error.message);
         let end = (0..=LONGEST_ERROR).rfind(|&at| text.is_char_boundary(at)).unwrap_or(0);
-        let (code, msg) = (error.code(), text[..end].into());
+        let (code, msg) = (error.code, text[..end].into());
         self.affected = -1;
         self.warnings = vec![Warning { level: Some(Level::Error), code, msg }];
     }

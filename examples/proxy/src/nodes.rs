@@ -213,7 +213,7 @@ impl fmt::Display for At<'_> {
 }
 
 fn endpoint(endpoints: &[Endpoint], version: Version) -> &Endpoint {
-    let at = version.number() % endpoints.len() as u64;
+    let at = version.0 % endpoints.len() as u64;
     &endpoints[at as usize]
 }
 
@@ -235,9 +235,9 @@ impl Manage for Connect {
         target: &Target<'_, Name>,
         deadline: Instant,
     ) -> Result<Session, Self::Error> {
-        let known = self.nodes.iter().find(|(name, _)| name == target.key());
+        let known = self.nodes.iter().find(|(name, _)| name == target.key);
         let (_, endpoints) = known.ok_or("there is no such node")?;
-        let Endpoint { address, client } = endpoint(endpoints, target.version());
+        let Endpoint { address, client } = endpoint(endpoints, target.version);
         let left = deadline.saturating_duration_since(Instant::now());
         let session = client.session_within(left.min(self.silence));
         session.map_err(|error| ConnectError { address: address.clone(), error }.into())
@@ -259,8 +259,8 @@ struct Watch {
 impl Observer<Name> for Watch {
     fn connect_failed(&self, target: &Target<'_, Name>, _: &(dyn Error + Send + Sync)) {
         let Some(nodes) = self.nodes.get().and_then(Weak::upgrade) else { return };
-        if let Some(node) = nodes.list.iter().position(|node| node.name == *target.key()) {
-            nodes.suspect(node, target.version());
+        if let Some(node) = nodes.list.iter().position(|node| node.name == *target.key) {
+            nodes.suspect(node, target.version);
         }
     }
 }

@@ -52,20 +52,19 @@ impl<U: User> Passage<U> {
 
 /// The end of the answer to the client.
 pub fn ending(summary: &Summary, has_rows: bool) -> Ending {
-    let mut ending = Ending::new().last_insert_id(summary.insert_id.unwrap_or(0));
+    let mut ending = Ending::default();
+    ending.insert_id = summary.insert_id.unwrap_or(0);
     if !has_rows {
-        ending = ending.affected(summary.affected);
+        ending.affected = summary.affected;
     }
-    if !summary.info.is_empty() {
-        ending = ending.info(summary.info.as_slice());
-    }
-    ending = ending.server_state(summary.server_state);
+    ending.info = summary.info.clone();
+    ending.server_state = summary.server_state;
     if let Some(cost) = &summary.feedback {
         let index = cost.chosen_index.clone().unwrap_or_default();
-        ending = ending.feedback(cost.examined_row_count.unwrap_or(0), index);
+        ending.feedback = Some((cost.examined_row_count.unwrap_or(0), index));
     }
     for warning in &summary.warnings {
-        ending = ending.warning(warning.level(), warning.code, warning.msg.as_slice());
+        ending.warning(warning.level(), warning.code, warning.msg.as_slice());
     }
     ending
 }

@@ -10,11 +10,10 @@ use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::message::{ClientMessage, ScalarValue};
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
 use epoll_group::codec::proto::sql::StmtExecute;
-use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::{Any, AnyType};
 use epoll_group::session::{
-    Account, AuthError, Cancel, Login, Peer, Plan, Reply, Request, Savepoint, SavepointAction,
-    Service, SessionError, SessionId, Sql,
+    Account, AuthError, Cancel, Login, Peer, Plan, Reply, Request, Savepoint, Service,
+    SessionError, SessionId, Sql,
 };
 
 use crate::front::Front;
@@ -55,12 +54,12 @@ impl Proxy {
     }
 
     fn sql(&self, sql: Sql<'_>) -> Result<(Work, client::Request), SessionError> {
-        if let Some(schema) = sql.schema() {
+        if let Some(schema) = sql.schema {
             self.check_schema(schema)?;
         }
-        check_arguments(sql.message())?;
-        check_hint(sql.hint())?;
-        let known = self.statements.read(sql.text());
+        check_arguments(sql.message)?;
+        check_hint(sql.hint)?;
+        let known = self.statements.read(sql.text);
         let statement = known.statement.as_ref().map_err(Clone::clone)?;
         let work = match statement {
             &Statement::At(node, effect) => Work::Forward { node, effect },
@@ -72,9 +71,9 @@ impl Proxy {
             Statement::Own(own) => Work::Own(own.clone()),
         };
         if let Work::Own(Own::Set { mode: Some(argument), .. }) = work {
-            check_mode(sql.message().args.get(argument))?;
+            check_mode(sql.message.args.get(argument))?;
         }
-        let mut request = passed_on(sql.message(), sql.text());
+        let mut request = passed_on(sql.message, sql.text);
         match &work {
             Work::Own(_) => {
                 check_kept(ClientMessage::ExecSql(request.clone()).body_bytes())?;
@@ -103,14 +102,14 @@ impl Proxy {
     fn of_rows(&self, rows: &Rows, sql: Sql<'_>) -> Result<Work, SessionError> {
         let effect = rows.effect;
         let nodes = match &rows.ids {
-            Some(ids) => ids.nodes(sql.args(), self.nodes.len())?,
+            Some(ids) => ids.nodes(sql.args, self.nodes.len())?,
             None => self.all_nodes(),
         };
         match (&nodes[..], &rows.merge) {
             ([], _) => Ok(Work::Forward { node: None, effect }),
             (&[node], _) => Ok(Work::Forward { node: Some(node), effect }),
             (_, Ok(merge)) => {
-                let range = merge.range(sql.args())?;
+                let range = merge.range(sql.args)?;
                 Ok(Work::Gather { nodes, merge: Some((Arc::clone(merge), range)) })
             }
             (&[first, .., last], Err(why)) => {
@@ -125,8 +124,8 @@ impl Proxy {
 
     fn plan(&self, plan: &Plan<'_>) -> Result<(Work, client::Request), SessionError> {
         let catalogue = self.statements.catalogue();
-        let node = route::of_plan(plan.plan(), plan.message(), catalogue, self.nodes.len())?;
-        let message = plan_passed_on(plan.message(), plan.plan(), plan.audit());
+        let node = route::of_plan(plan.plan, plan.message, catalogue, self.nodes.len())?;
+        let message = plan_passed_on(plan.message, plan.plan, plan.audit);
         let work = Work::Forward { node, effect: Effect::Read };
         Ok((work, client::Request::exec_plan(message).cached()))
     }
@@ -142,17 +141,10 @@ fn check_kept(bytes: usize) -> Result<(), SessionError> {
 }
 
 fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), SessionError> {
-    check_kept(savepoint.name().len())?;
-    let name = std::str::from_utf8(savepoint.name()).map_err(|_| not_utf8())?;
-    let action = savepoint.action();
-    let operation = match action {
-        SavepointAction::Set => Operation::Set,
-        SavepointAction::Release => Operation::Release,
-        SavepointAction::RollBack => Operation::Rollback,
-        _ => return Err(unroutable("this savepoint operation", "it does not know it")),
-    };
-    let request = client::Request::savepoint(operation, name);
-    Ok((Work::Own(Own::Savepoint(name.to_owned(), action)), request))
+    check_kept(savepoint.name.len())?;
+    let name = std::str::from_utf8(savepoint.name).map_err(|_| not_utf8())?;
+    let request = client::Request::savepoint(savepoint.action, name);
+    Ok((Work::Own(Own::Savepoint(name.to_owned(), savepoint.action)), request))
 }
 
 /// Refuses an argument for `sql_mode` as a mode in the text is refused.
@@ -238,15 +230,15 @@ impl Service for Proxy {
     type Session = Arc<Front>;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        login.check(self.users.get(login.user()))?;
-        let name = std::str::from_utf8(login.user()).map_err(|_| AuthError::denied())?;
-        self.check_schema(login.schema()).map_err(|_| AuthError::schema())?;
+        login.check(self.users.get(login.user))?;
+        let name = std::str::from_utf8(login.user).map_err(|_| AuthError::Denied)?;
+        self.check_schema(login.schema).map_err(|_| AuthError::Schema)?;
         Ok(Account::new(name))
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Arc<Front>, Cancel), SessionError> {
         let schema = &self.statements.catalogue().schema;
-        let front = Arc::new(Front::new(id.number(), peer.account().name(), schema));
+        let front = Arc::new(Front::new(id.number, peer.account.name(), schema));
         let cancels = Arc::clone(&front.cancels);
         Ok((front, Cancel::new(move |_| cancels.cancel())))
     }
@@ -375,8 +367,8 @@ mod tests {
             Any { r#type: AnyType::Array, ..Any::default() },
         ] {
             let error = check(no_value).expect_err("no value");
-            let text = String::from_utf8_lossy(error.message()).into_owned();
-            assert!(error.code() == 1210 && text.contains("argument 1"), "{text}");
+            let text = String::from_utf8_lossy(&error.message).into_owned();
+            assert!(error.code == 1210 && text.contains("argument 1"), "{text}");
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn of_node(node: impl fmt::Display, error: &client::Error) -> SessionError {
     if let ErrorKind::Server(said) = error.kind() {
         let said = SessionError::from(ErrorReply::clone(said));
         // A session of a data node that dies does not take the client's along.
-        return SessionError::new(said.code(), said.state(), said.message());
+        return SessionError::new(said.code, &said.state, said.message);
     }
     if let ErrorKind::TooLong { .. } = error.kind() {
         return SessionError::new(1153, b"08S01", error.kind().to_string());

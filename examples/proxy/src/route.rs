@@ -34,8 +34,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epoll_group::codec::proto::notice::Level;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::{Any, Scalar};
-use epoll_group::session::{SavepointAction, SessionError};
+use epoll_group::session::SessionError;
 
 use crate::refuse::wrong_arguments;
 
@@ -84,7 +85,7 @@ pub enum Own {
     Begin,
     Commit,
     Rollback,
-    Savepoint(String, SavepointAction),
+    Savepoint(String, Operation),
     Autocommit(bool),
     /// It changes nothing that a data node has to know.
     Nothing,

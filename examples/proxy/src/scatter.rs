@@ -122,9 +122,10 @@ fn take(gathering: &Mutex<Option<Gathering>>, at: usize, asked: Asked) {
         return front.answer(deferred, |reply| {
             let summary = summary?;
             front.state().told.note(&summary);
-            reply.affected(summary.affected);
+            let ending = reply.ending();
+            ending.affected = summary.affected;
             for warning in summary.warnings {
-                reply.warning(warning.level(), warning.code, warning.msg);
+                ending.warning(warning.level(), warning.code, warning.msg);
             }
             Ok(())
         });
@@ -177,10 +178,10 @@ fn define(
         None => Ok(sum),
         Some(error) if done.is_empty() => Err(error),
         Some(error) => {
-            let text = String::from_utf8_lossy(error.message());
+            let text = String::from_utf8_lossy(&error.message);
             let text =
                 format!("{text}; done on {}; failed on {}", done.join(", "), failed.join(", "));
-            Err(SessionError::new(error.code(), error.state(), text))
+            Err(SessionError::new(error.code, &error.state, text))
         }
     }
 }

@@ -422,7 +422,7 @@ impl Stream {
                         None | Some(Ok(Value::Null)) => to.cell(cell),
                         Some(Ok(Value::Signed(number))) => {
                             is_exact &= i128::from(number) == number as f64 as i128;
-                            to.double(number as f64);
+                            to.value(&Value::Double(number as f64));
                         }
                         Some(_) => is_exact = false,
                     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use epoll_group::client::{Request, Summary};
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::pool::Pooled;
-use epoll_group::session::{Deferred, Reply, SavepointAction, SessionError};
+use epoll_group::session::{Deferred, Reply, SessionError};
 
 use crate::ask::{Ask, Asked, RETRIES};
 use crate::cancel::Ticket;
@@ -222,11 +223,11 @@ impl Turn {
         scatter::start(self, Some(places));
     }
 
-    fn savepoint(self, name: &str, action: SavepointAction) {
+    fn savepoint(self, name: &str, action: Operation) {
         let mut state = self.front.state();
         let refused = match state.transaction_of_statement() {
             // Without a transaction it is over at once.
-            None if action == SavepointAction::Set => Ok(None),
+            None if action == Operation::Set => Ok(None),
             None => Err(no_savepoint(name)),
             Some(Transaction { lost: Some(lost), .. }) => Err(lost.clone()),
             Some(Transaction { node: Some(node), .. }) => Ok(Some(*node)),

@@ -127,7 +127,7 @@ impl Fleet {
             if refused { None } else { scene.server.accept(socket, Address::Unix("".into())) };
         scene.note("admit", &[u64::from(end.is_some())]);
         if let Some(end) = end {
-            scene.owners.borrow_mut().insert(end.id().number(), FLEET);
+            scene.owners.borrow_mut().insert(end.id().number, FLEET);
             self.ends.borrow_mut().push(end);
         } else {
             self.troubled.set(true);

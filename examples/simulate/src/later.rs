@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::{ServerKind, ServerMessage};
 use epoll_group::codec::proto::resultset::Row as RowMessage;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
@@ -33,7 +34,10 @@ impl Relay for Pieces {
         if self.index == self.rows {
             scene.count("service: rows of a relay");
             said(&scene, self.tag, self.peer, Said::Fine);
-            return Ok(Relayed::End(Ending::new().affected(self.tag).last_insert_id(self.tag)));
+            let mut ending = Ending::default();
+            ending.affected = self.tag;
+            ending.insert_id = self.tag;
+            return Ok(Relayed::End(ending));
         }
         scene.wrote(self.peer, self.session, self.bytes);
         let cell = |text: String| [text.as_bytes(), b"\0"].concat();
@@ -42,7 +46,7 @@ impl Relay for Pieces {
             cell("x".repeat(self.bytes as usize)),
         ];
         self.body.clear();
-        ServerMessage::Row(RowMessage { field }).encode_body(&mut self.body);
+        ServerMessage::Row(RowMessage { field }).encode_body(Dialect::Legacy, &mut self.body);
         self.index += 1;
         Ok(Relayed::Frame { kind: ServerKind::Row, body: &self.body })
     }
@@ -68,8 +72,9 @@ pub fn finish(scene: &Scene, waiting: Waiting) {
     }
     let done = AssertUnwindSafe(|| {
         deferred.finish(|reply| {
-            reply.affected(tag);
-            reply.last_insert_id(tag);
+            let ending = reply.ending();
+            ending.affected = tag;
+            ending.insert_id = tag;
             match later {
                 Later::Error => return Err(failure(scene, tag, peer, false)),
                 Later::Fatal => return Err(failure(scene, tag, peer, true)),

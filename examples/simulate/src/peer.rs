@@ -58,7 +58,7 @@ impl Peer {
         };
         let connection = scene.server.accept(theirs, address);
         let wire = Wire::new(index, ours);
-        let number = connection.as_ref().map(|connection| connection.id().number());
+        let number = connection.as_ref().map(|connection| connection.id().number);
         if let (Some(number), Some(connection)) = (number, connection) {
             scene.owners.borrow_mut().insert(number, index);
             let end = End { peer: index, connection, outlet: wire.outlet() };

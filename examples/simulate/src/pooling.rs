@@ -49,7 +49,7 @@ impl Manage for Backend {
             if fails {
                 scene.count("pool: a connect fails");
             } else {
-                conn = Ok(fleet.pool.connected(scene, target.version()));
+                conn = Ok(fleet.pool.connected(scene, target.version));
             }
         });
         conn

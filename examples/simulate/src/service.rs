@@ -76,7 +76,7 @@ impl Service for Engine {
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
         let scene = scene();
         scene.overlap();
-        let user = String::from_utf8_lossy(login.user()).into_owned();
+        let user = String::from_utf8_lossy(login.user).into_owned();
         let number = user.strip_prefix('u').and_then(|number| number.parse().ok());
         let stored = number.map(|number: usize| StoredPassword::of(password(number).as_bytes()));
         login.check(stored.as_ref())?;
@@ -86,9 +86,9 @@ impl Service for Engine {
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {
         let scene = scene();
         scene.overlap();
-        let connection = peer.connection().number();
+        let connection = peer.connection.number;
         let index = scene.owner(connection);
-        let named = peer.account().name().get(1..).and_then(|number| number.parse().ok());
+        let named = peer.account.name().get(1..).and_then(|number| number.parse().ok());
         scene.check(index.is_some() && index == named, || {
             format!("connection {connection} is of {index:?} and logged in as {named:?}")
         });
@@ -98,13 +98,13 @@ impl Service for Engine {
             return Err(SessionError::new(ERROR, b"HY000", "no session"));
         }
         if scene.chance.below(20_000) < trouble {
-            panic(&scene, index.unwrap_or(usize::MAX), id.wire());
+            panic(&scene, index.unwrap_or(usize::MAX), id.wire);
         }
         let told = Arc::<Told>::default();
         let session = Session {
             peer: index.unwrap_or(usize::MAX),
             connection,
-            wire: id.wire(),
+            wire: id.wire,
             in_transaction: false,
             last: None,
             told: Arc::clone(&told),
@@ -151,7 +151,7 @@ impl Service for Engine {
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
         let scene = scene();
         scene.overlap();
-        let index = scene.owner(peer.connection().number());
+        let index = scene.owner(peer.connection.number);
         if scene.chance.below(10_000) < u64::from(scene.plan.trouble) {
             panic(&scene, index.unwrap_or(usize::MAX), 0);
         }
@@ -179,18 +179,18 @@ fn panic(scene: &Scene, peer: usize, session: u64) -> ! {
 fn read(request: &Request<'_>) -> Option<(u64, Task, Option<u64>)> {
     match request {
         Request::Sql(sql) => {
-            let Ok(AnyValue::Scalar(scalar)) = sql.args().first()?.value() else { return None };
-            let window = sql.message().token.and_then(|kib| u64::try_from(kib).ok());
-            Some((number(scalar)?, Task::parse(sql.text())?, window.map(|kib| kib << 10)))
+            let Ok(AnyValue::Scalar(scalar)) = sql.args.first()?.value() else { return None };
+            let window = sql.message.token.and_then(|kib| u64::try_from(kib).ok());
+            Some((number(scalar)?, Task::parse(sql.text)?, window.map(|kib| kib << 10)))
         }
         Request::Plan(plan) => {
-            let [tag, task] = plan.parameters() else { return None };
+            let [tag, task] = plan.parameters else { return None };
             let Ok(ScalarValue::Octets(text)) = task.value() else { return None };
-            let window = plan.message().token.and_then(|kib| u64::try_from(kib).ok());
+            let window = plan.message.token.and_then(|kib| u64::try_from(kib).ok());
             Some((number(tag)?, Task::parse(text)?, window.map(|kib| kib << 10)))
         }
         Request::Savepoint(savepoint) => {
-            let tag = std::str::from_utf8(savepoint.name()).ok()?.parse().ok()?;
+            let tag = std::str::from_utf8(savepoint.name).ok()?.parse().ok()?;
             Some((tag, Task::Savepoint, None))
         }
         _ => None,
@@ -266,8 +266,9 @@ impl Doing<'_> {
             Task::ExpectOpen | Task::ExpectClose => scene.fail("the service gets a block"),
             Task::Change | Task::Savepoint | Task::Time(_) => {}
         }
-        reply.affected(tag);
-        reply.last_insert_id(tag);
+        let ending = reply.ending();
+        ending.affected = tag;
+        ending.insert_id = tag;
         said(scene, tag, peer, Said::Fine);
         scene.wrote(peer, self.session.wire, END);
         Ok(())
@@ -282,8 +283,9 @@ impl Doing<'_> {
     ) -> Result<(), SessionError> {
         let (scene, tag, peer) = (self.scene, self.tag, self.session.peer);
         let session = self.session.wire;
-        reply.affected(tag);
-        reply.last_insert_id(tag);
+        let ending = reply.ending();
+        ending.affected = tag;
+        ending.insert_id = tag;
         reply.columns(&columns())?;
         match form {
             Form::Handler if self.fits(rows * (bytes + 64)) || self.may_wait() => {

@@ -90,13 +90,13 @@ impl Service for KvService {
     type Session = ConnectionId;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        let known = login.user() == self.user.as_bytes();
+        let known = login.user == self.user.as_bytes();
         login.check(known.then_some(&self.password))?;
         Ok(Account::new(&self.user))
     }
 
     fn open(&self, peer: &Peer, _: SessionId) -> Result<(ConnectionId, Cancel), SessionError> {
-        Ok((peer.connection(), Cancel::none()))
+        Ok((peer.connection, Cancel::default()))
     }
 
     fn execute(
@@ -108,13 +108,13 @@ impl Service for KvService {
         let Request::Sql(sql) = request else {
             return Err(SessionError::unsupported("only statements are served"));
         };
-        match Statement::parse(sql.text(), sql.args()).map_err(errors::of_statement)? {
+        match Statement::parse(sql.text, sql.args).map_err(errors::of_statement)? {
             Statement::Txn(txn) => self.txn(txn, *connection, reply)?,
             Statement::Read { range, limit, at } => {
                 self.read(&range, limit, at, *connection, reply)?
             }
             Statement::Compact(at) => {
-                reply.affected(self.store.compact(at).map_err(errors::of_store)?)
+                reply.ending().affected = self.store.compact(at).map_err(errors::of_store)?;
             }
             Statement::Status => answer::status(reply, &self.store, &self.unread, &self.notes)?,
         }

@@ -166,7 +166,7 @@ impl Service for Silent {
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(

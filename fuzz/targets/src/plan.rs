@@ -9,8 +9,10 @@
 use arbitrary::{Result, Unstructured};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientKind, ClientMessage, ExprNode, Node, PlanError};
-use epoll_group::codec::proto::plan::AggrType;
-use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::plan::{
+    AggrType, AnyPlan, Array, ExecPlan, Expr, ExprType, FunctionCall, GetExpr, Identifier,
+    IndexInfo, ObjectField, TableInfo,
+};
 use epoll_group::codec::proto::value::Scalar;
 
 use crate::memory::bounded;
@@ -79,7 +81,15 @@ fn expr(request: &ExecPlan, found: &Expr) -> std::result::Result<(), PlanError> 
     if let ExprNode::Literal(literal) = node {
         request.resolve(literal)?;
     }
-    node.operands().try_for_each(|operand| expr(request, operand))
+    let (listed, named): (&[Expr], &[ObjectField]) = match node {
+        ExprNode::Call(call) => (&call.param, &[]),
+        ExprNode::Operator(operator) => (&operator.param, &[]),
+        ExprNode::Array(array) => (&array.value, &[]),
+        ExprNode::Object(object) => (&[], &object.fld),
+        _ => (&[], &[]),
+    };
+    let mut operands = listed.iter().chain(named.iter().map(|field| &field.value));
+    operands.try_for_each(|operand| expr(request, operand))
 }
 
 /// State of a plan under construction.
@@ -95,8 +105,11 @@ impl Built {
         if choice < 3 {
             let schema = if recipe.arbitrary()? { Some(self.scalar(recipe)?) } else { None };
             let table = TableInfo::new(self.scalar(recipe)?, schema);
-            let index =
-                if recipe.arbitrary()? { Some(IndexInfo::new(self.scalar(recipe)?)) } else { None };
+            let index = if recipe.arbitrary()? {
+                Some(IndexInfo { name: self.scalar(recipe)?, use_parts: None })
+            } else {
+                None
+            };
             return Ok(match choice {
                 0 => AnyPlan::table_scan(table, index),
                 1 => AnyPlan::get(table, index, [self.key(recipe)?]),
@@ -129,14 +142,22 @@ impl Built {
         Ok(match choice {
             0 => Expr::reference(recipe.arbitrary()?),
             1 => Expr::literal(self.scalar(recipe)?),
-            2 => Expr::named_variable(recipe.arbitrary::<Vec<u8>>()?),
+            2 => {
+                let variable = Some(recipe.arbitrary()?);
+                Expr { r#type: ExprType::Variable, variable, ..Expr::default() }
+            }
             3 => Expr::placeholder(self.placeholder()),
             4 => Expr::operator("+", [self.expr(recipe, depth - 1)?]),
             5 => {
-                let name = recipe.arbitrary::<Vec<u8>>()?;
-                Expr::call(name, [self.expr(recipe, depth - 1)?, self.expr(recipe, depth - 1)?])
+                let name = Identifier { name: recipe.arbitrary()?, schema_name: None };
+                let param = vec![self.expr(recipe, depth - 1)?, self.expr(recipe, depth - 1)?];
+                let function_call = Some(FunctionCall { name, param });
+                Expr { r#type: ExprType::FuncCall, function_call, ..Expr::default() }
             }
-            _ => Expr::array([self.expr(recipe, depth - 1)?]),
+            _ => {
+                let array = Some(Array { value: vec![self.expr(recipe, depth - 1)?] });
+                Expr { r#type: ExprType::Array, array, ..Expr::default() }
+            }
         })
     }
 

@@ -56,7 +56,7 @@ pub(crate) fn check(input: &[u8]) {
 
 /// Calls every reader, whatever the column's type, and converts the values back.
 fn every_reader(cell: Cell<'_>) {
-    let _ = (cell.signed(), cell.unsigned(), cell.bit(), cell.float(), cell.double());
+    let _ = (cell.signed(), cell.unsigned(), cell.float(), cell.double());
     let _ = (cell.bytes(), cell.text());
     if let Ok(Some(set)) = cell.set() {
         assert_eq!(set.is_empty(), set.iter().next().is_none());
@@ -79,12 +79,11 @@ fn every_reader(cell: Cell<'_>) {
     }
     if let Ok(Some(time)) = cell.time() {
         assert_eq!(Time::from_packed(time.to_packed()), Ok(time));
-        assert_eq!(Time::from_micros(time.as_micros()), Ok(time));
         assert_eq!(time.to_string().parse(), Ok(time));
     }
 }
 
-fn same(one: &Value<'_>, other: &Value<'_>) -> bool {
+pub(crate) fn same(one: &Value<'_>, other: &Value<'_>) -> bool {
     // Bit by bit, because NaN is not equal to itself.
     match (one, other) {
         (Value::Float(one), Value::Float(other)) => one.to_bits() == other.to_bits(),

@@ -192,8 +192,8 @@ pub enum ChallengeError {
         /// Length of the text in bytes; 70 are needed.
         length: usize,
     },
-    /// The password is longer than [`MAX_CRYPT_PASSWORD_BYTES`], or empty. No account of that kind has
-    /// such a password.
+    /// The password is longer than 256 bytes, or empty. No account of that kind has such a
+    /// password.
     Password {
         /// Length of the password in bytes.
         length: usize,

@@ -13,7 +13,7 @@ const CRYPT_DIGEST_BYTES: usize = 43;
 
 /// Longest password that has a digest: the limit of MySQL for such accounts. The time of the first
 /// step grows with the square of the length.
-pub const MAX_CRYPT_PASSWORD_BYTES: usize = 256;
+pub(super) const MAX_CRYPT_PASSWORD_BYTES: usize = 256;
 
 /// Digest of SHA-256-crypt: the part behind the salt in its text form.
 ///
@@ -22,18 +22,11 @@ pub const MAX_CRYPT_PASSWORD_BYTES: usize = 256;
 /// longer than [`MAX_CRYPT_PASSWORD_BYTES`].
 ///
 /// Takes about a millisecond for 5000 rounds.
-///
-/// # Examples
-///
-/// ```
-/// use epoll_group::codec::auth::crypt_digest;
-///
-/// // openssl passwd -5 -salt saltstring 'Hello world!'
-/// let digest = crypt_digest(b"Hello world!", b"saltstring", 5000);
-/// assert_eq!(digest.as_ref().unwrap(), b"5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5");
-/// ```
-#[must_use]
-pub fn crypt_digest(password: &[u8], salt: &[u8], rounds: u32) -> Option<[u8; CRYPT_DIGEST_BYTES]> {
+pub(super) fn crypt_digest(
+    password: &[u8],
+    salt: &[u8],
+    rounds: u32,
+) -> Option<[u8; CRYPT_DIGEST_BYTES]> {
     if password.len() > MAX_CRYPT_PASSWORD_BYTES {
         return None;
     }

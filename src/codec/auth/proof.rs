@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 use crate::codec::error::Scope;
 
 /// Bytes of a proof, and of the hash that it is checked against: the length of a SHA-1.
-pub const PROOF_BYTES: usize = 20;
+const PROOF_BYTES: usize = 20;
 
 /// Bytes of a proof or a stored hash as text: `*` and two digits a byte.
 const PROOF_TEXT_BYTES: usize = 41;
@@ -50,13 +50,12 @@ impl Proof {
     /// # Errors
     ///
     /// [`TextError`]: the text has another form. The login fails, the connection may live.
-    pub fn parse(text: &[u8]) -> Result<Self, TextError> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, TextError> {
         parse(text).map(Self)
     }
 
     /// Text form: `*` and 40 lower-case hexadecimal digits, as clients send it.
-    #[must_use]
-    pub fn to_text(&self) -> [u8; PROOF_TEXT_BYTES] {
+    pub(super) fn to_text(self) -> [u8; PROOF_TEXT_BYTES] {
         format(&self.0, LOWER)
     }
 }
@@ -81,7 +80,7 @@ impl fmt::Debug for Proof {
 /// *Shape*: 21 bytes, `Copy`. `Debug` shows only the presence of a password; `==` takes the same
 /// time for any two hashes.
 #[derive(Clone, Copy)]
-pub struct StoredPassword(Option<[u8; PROOF_BYTES]>);
+pub struct StoredPassword(pub(crate) Option<[u8; PROOF_BYTES]>);
 
 impl StoredPassword {
     /// Stored form of `password`; an empty one is no password.
@@ -91,18 +90,6 @@ impl StoredPassword {
             return Self(None);
         }
         Self(Some(Sha1::digest(Sha1::digest(password)).into()))
-    }
-
-    /// The password whose twofold SHA-1 is `hash`.
-    #[must_use]
-    pub const fn from_bytes(hash: [u8; PROOF_BYTES]) -> Self {
-        Self(Some(hash))
-    }
-
-    /// The hash, unless there is no password.
-    #[must_use]
-    pub const fn as_bytes(&self) -> Option<&[u8; PROOF_BYTES]> {
-        self.0.as_ref()
     }
 
     /// Reads the text form of an account table: `*` and 40 hexadecimal digits of either case, or
@@ -280,7 +267,7 @@ mod tests {
     fn no_password_is_proved_by_no_proof_and_by_nothing_else() {
         let none = StoredPassword::of(b"");
         assert_eq!(StoredPassword::parse(b""), Ok(none));
-        assert_eq!((none.to_text(), none.as_bytes()), (None, None));
+        assert_eq!(none.to_text(), None);
         assert_eq!(Proof::new(b"", b"challenge"), None);
         assert!(none.accepts(b"challenge", None));
         assert!(!none.accepts(b"challenge", Proof::new(b"x", b"challenge").as_ref()));
@@ -333,7 +320,7 @@ mod tests {
             let proof = Proof::from_bytes(bytes);
             prop_assert_eq!(Proof::parse(&proof.to_text()), Ok(proof));
             prop_assert_eq!(Proof::parse(&proof.to_text().to_ascii_uppercase()), Ok(proof));
-            let stored = StoredPassword::from_bytes(bytes);
+            let stored = StoredPassword(Some(bytes));
             prop_assert_eq!(StoredPassword::parse(&stored.to_text().unwrap()), Ok(stored));
         }
     }

@@ -43,13 +43,26 @@ impl<'a> Block<'a> {
         u32::try_from(marked).unwrap_or(rows)
     }
 
-    /// Returns the values of `rows` rows, NULLs among them, after a check of the lengths.
+    /// Returns the values of `rows` rows, NULLs among them, after a check of the lengths. The
+    /// iterator copies nothing. Behind the last row it checks that no bytes are left. After an
+    /// error it is at its end.
     ///
     /// # Errors
     ///
-    /// [`ChunkError::BitmapLength`], [`ChunkError::ValueCount`]: the lengths do not fit. The result
-    /// ends. The errors name `column`.
+    /// [`ChunkError::BitmapLength`], [`ChunkError::ValueCount`]: the lengths do not fit. Of the
+    /// iterator: [`ChunkError::Value`], [`ChunkError::Trailing`]. The result ends. The errors name
+    /// `column`.
     pub fn values(
+        &self,
+        kind: BlockKind,
+        rows: u32,
+        column: u32,
+    ) -> Result<impl Iterator<Item = Result<Value<'a>, ChunkError>> + use<'a>, ChunkError> {
+        self.cursor(kind, rows, column)
+    }
+
+    /// Returns the iterator of [`values`](Self::values), as a type with a name.
+    pub(super) fn cursor(
         &self,
         kind: BlockKind,
         rows: u32,
@@ -83,7 +96,7 @@ impl<'a> Block<'a> {
 /// *Shape*: moves forward only and copies nothing. Behind the last row it checks that no bytes are
 /// left. After an error it is at its end.
 #[derive(Clone, Debug)]
-pub struct BlockValues<'a> {
+pub(super) struct BlockValues<'a> {
     kind: BlockKind,
     nulls: &'a [u8],
     values: Reader<'a>,
@@ -100,7 +113,7 @@ impl<'a> BlockValues<'a> {
     /// [`ChunkError::Value`]: the bytes are no value of this kind. [`ChunkError::Trailing`]: bytes
     /// follow the last value. Either ends the result.
     #[inline]
-    pub fn next_value(&mut self) -> Result<Option<Value<'a>>, ChunkError> {
+    pub(super) fn next_value(&mut self) -> Result<Option<Value<'a>>, ChunkError> {
         let row = self.row;
         if row >= self.rows {
             return self.end();

@@ -164,12 +164,6 @@ impl Error for ChunkError {
     }
 }
 
-impl From<WireError> for ChunkError {
-    fn from(error: WireError) -> Self {
-        Self::Wire { column: None, error }
-    }
-}
-
 /// Reason why rows or columns cannot be written into a chunk. It is the caller's mistake, or a
 /// limit of the peer. Earlier content is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 use super::block::{Block, Member};
 use super::error::ChunkError;
+use crate::codec::error::WireError;
 use crate::codec::wire::{Reader, WireType};
 
 /// Body of one chunk frame, checked and borrowed.
@@ -25,23 +26,23 @@ impl<'a> ChunkFrame<'a> {
         let mut reader = Reader::new(body);
         let mut rows = None;
         let mut columns = 0_usize;
-        while let Some((field, wire)) = reader.field()? {
+        while let Some((field, wire)) = reader.field().map_err(malformed)? {
             match field {
                 ROW_COUNT => {
                     expect(field, wire, WireType::Varint)?;
-                    let count = reader.varint()?;
+                    let count = reader.varint().map_err(malformed)?;
                     let small = u32::try_from(count);
                     rows = Some(small.map_err(|_| ChunkError::RowCountTooLarge { rows: count })?);
                 }
                 COLUMN => {
                     expect(field, wire, WireType::Bytes)?;
                     let column = u32::try_from(columns).unwrap_or(u32::MAX);
-                    let bytes = reader.bytes().map_err(ChunkError::from);
+                    let bytes = reader.bytes().map_err(malformed);
                     let block = bytes.and_then(|bytes| block(bytes, column));
                     block.map_err(|error| error.in_column(column))?;
                     columns = columns.saturating_add(1);
                 }
-                _ => reader.skip(field, wire)?,
+                _ => reader.skip(field, wire).map_err(malformed)?,
             }
         }
         let rows = rows.ok_or(ChunkError::NoRowCount)?;
@@ -88,22 +89,20 @@ fn block(bytes: &[u8], column: u32) -> Result<Block<'_>, ChunkError> {
     let mut reader = Reader::new(bytes);
     let mut nulls = None;
     let mut values = None;
-    while let Some((field, wire)) = reader.field()? {
+    while let Some((field, wire)) = reader.field().map_err(malformed)? {
         let member = match field {
             NULL_BITMAP => {
-                expect(field, wire, WireType::Bytes)?;
-                nulls = Some(reader.bytes()?);
+                nulls = Some(content(&mut reader, field, wire)?);
                 continue;
             }
             FIXED => Member::Fixed,
             VARIABLE => Member::Variable,
             _ => {
-                reader.skip(field, wire)?;
+                reader.skip(field, wire).map_err(malformed)?;
                 continue;
             }
         };
-        expect(field, wire, WireType::Bytes)?;
-        let found = value(reader.bytes()?)?;
+        let found = value(content(&mut reader, field, wire)?)?;
         values = match values {
             // If a member comes in pieces, the later one counts, as anywhere in protobuf.
             Some((other, before)) if other == member => Some((member, found.or(before))),
@@ -121,19 +120,33 @@ fn block(bytes: &[u8], column: u32) -> Result<Block<'_>, ChunkError> {
 fn value(bytes: &[u8]) -> Result<Option<&[u8]>, ChunkError> {
     let mut reader = Reader::new(bytes);
     let mut value = None;
-    while let Some((field, wire)) = reader.field()? {
+    while let Some((field, wire)) = reader.field().map_err(malformed)? {
         if field == VALUE {
-            expect(field, wire, WireType::Bytes)?;
-            value = Some(reader.bytes()?);
+            value = Some(content(&mut reader, field, wire)?);
         } else {
-            reader.skip(field, wire)?;
+            reader.skip(field, wire).map_err(malformed)?;
         }
     }
     Ok(value)
 }
 
+/// Reads the content of `field`, which must be bytes.
+fn content<'a>(
+    reader: &mut Reader<'a>,
+    field: u32,
+    found: WireType,
+) -> Result<&'a [u8], ChunkError> {
+    expect(field, found, WireType::Bytes)?;
+    reader.bytes().map_err(malformed)
+}
+
 fn expect(field: u32, found: WireType, expected: WireType) -> Result<(), ChunkError> {
     if found == expected { Ok(()) } else { Err(ChunkError::WireType { column: None, field }) }
+}
+
+/// A fault of the bytes. If it is in a column, the caller adds its number.
+const fn malformed(error: WireError) -> ChunkError {
+    ChunkError::Wire { column: None, error }
 }
 
 // Field numbers of the messages.

@@ -145,7 +145,7 @@ impl<'a> Chunk<'a> {
         let mut error = None;
         let mut columns = Vec::with_capacity(self.frame.column_count());
         for (column, (kind, block)) in self.columns().enumerate() {
-            match block.values(kind, rows, number(column)) {
+            match block.cursor(kind, rows, number(column)) {
                 Ok(values) => columns.push(values),
                 Err(found) => error = error.or(Some(found)),
             }

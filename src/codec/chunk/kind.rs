@@ -1,6 +1,8 @@
 use super::block::Member;
 use crate::codec::proto::resultset::{FieldType, OriginalType};
-use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value, ValueError};
+use crate::codec::value::{
+    Date, DateTime, Decimal, Set, Time, Value, ValueError, read_bytes, read_varint,
+};
 use crate::codec::wire::{MAX_VARINT_BYTES, Reader, put_varint, unzigzag, zigzag};
 
 /// Encoding of the values of one column of a chunk, derived from its metadata.
@@ -36,31 +38,15 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// All kinds.
-    pub const ALL: &[Self] = &[
-        Self::Signed,
-        Self::Unsigned,
-        Self::Bit,
-        Self::Float,
-        Self::Double,
-        Self::Decimal,
-        Self::Date,
-        Self::DateTime,
-        Self::Time,
-        Self::Bytes,
-        Self::Enum,
-        Self::Set,
-    ];
-
     /// Returns the kind of a column with these types in its metadata.
     ///
     /// `None`: a DATETIME that is neither a date nor a point in time.
     ///
     /// ```
     /// use epoll_group::codec::chunk::BlockKind;
-    /// use epoll_group::codec::row::Column;
+    /// use epoll_group::codec::row::{Column, ColumnType};
     ///
-    /// let column = Column::date("born");
+    /// let column = Column::new("born", ColumnType::Date);
     /// let kind = BlockKind::of_types(column.field_type, column.original_type);
     /// assert_eq!(kind, Some(BlockKind::Date));
     /// ```
@@ -89,8 +75,7 @@ impl BlockKind {
     }
 
     /// Returns the kind of columns that hold `value`; `None` for NULL, which any column holds.
-    #[must_use]
-    pub const fn of(value: &Value<'_>) -> Option<Self> {
+    pub(super) const fn of(value: &Value<'_>) -> Option<Self> {
         Some(match value {
             Value::Null => return None,
             Value::Signed(_) => Self::Signed,
@@ -109,8 +94,7 @@ impl BlockKind {
     }
 
     /// Member of a column to which values of this kind are written.
-    #[must_use]
-    pub const fn member(self) -> Member {
+    pub(super) const fn member(self) -> Member {
         match self {
             Self::Decimal | Self::Bytes | Self::Enum | Self::Set => Member::Variable,
             _ => Member::Fixed,
@@ -134,18 +118,22 @@ impl BlockKind {
     #[inline]
     pub(super) fn read<'a>(self, reader: &mut Reader<'a>) -> Result<Value<'a>, ValueError> {
         Ok(match self {
-            Self::Signed => Value::Signed(unzigzag(reader.varint()?)),
-            Self::Unsigned => Value::Unsigned(reader.varint()?),
-            Self::Bit => Value::Bit(reader.varint()?),
-            Self::Float => Value::Float(f32::from_bits(reader.fixed32()?)),
-            Self::Double => Value::Double(f64::from_bits(reader.fixed64()?)),
-            Self::Decimal => Value::Decimal(Decimal::from_packed(reader.bytes()?)?),
-            Self::Date => Value::Date(Date::from_packed(reader.varint()?)?),
-            Self::DateTime => Value::DateTime(DateTime::from_packed(reader.varint()?)?),
-            Self::Time => Value::Time(Time::from_packed(reader.varint()?.cast_signed())?),
-            Self::Bytes => Value::Bytes(terminated(reader.bytes()?)?),
-            Self::Enum => Value::Enum(terminated(reader.bytes()?)?),
-            Self::Set => match reader.bytes()? {
+            Self::Signed => Value::Signed(unzigzag(read_varint(reader)?)),
+            Self::Unsigned => Value::Unsigned(read_varint(reader)?),
+            Self::Bit => Value::Bit(read_varint(reader)?),
+            Self::Float => {
+                Value::Float(f32::from_bits(reader.fixed32().map_err(ValueError::Wire)?))
+            }
+            Self::Double => {
+                Value::Double(f64::from_bits(reader.fixed64().map_err(ValueError::Wire)?))
+            }
+            Self::Decimal => Value::Decimal(Decimal::from_packed(read_bytes(reader)?)?),
+            Self::Date => Value::Date(Date::from_packed(read_varint(reader)?)?),
+            Self::DateTime => Value::DateTime(DateTime::from_packed(read_varint(reader)?)?),
+            Self::Time => Value::Time(Time::from_packed(read_varint(reader)?.cast_signed())?),
+            Self::Bytes => Value::Bytes(terminated(read_bytes(reader)?)?),
+            Self::Enum => Value::Enum(terminated(read_bytes(reader)?)?),
+            Self::Set => match read_bytes(reader)? {
                 // One byte is the empty set; no bytes at all are invalid.
                 [] => return Err(ValueError::Unterminated),
                 members => Value::Set(Set::from_cell(members)?),

@@ -147,19 +147,16 @@ impl ChunkWriter {
         self.full || self.rows >= MAX_ROWS
     }
 
-    /// Returns the bodies of the frames for the collected rows. A new frame begins behind the tenth
-    /// column, and earlier if a body would be above `max_body_bytes`.
-    ///
-    /// # Errors
-    ///
-    /// [`ChunkWriteError::TooLarge`]: one column alone is above `max_body_bytes`.
-    pub fn bodies(&self, max_body_bytes: usize) -> Result<Vec<Vec<u8>>, ChunkWriteError> {
+    /// Returns the bodies of the frames for the collected rows.
+    #[cfg(test)]
+    pub(crate) fn bodies(&self, max_body_bytes: usize) -> Result<Vec<Vec<u8>>, ChunkWriteError> {
         let bodies = chunk_bodies(&self.columns, max_body_bytes)?;
         Ok(bodies.iter().map(|body| body.write(|parts| parts.concat())).collect())
     }
 
-    /// Writes the frames for the collected rows and begins the next chunk. Without rows it writes
-    /// nothing.
+    /// Writes the frames for the collected rows and begins the next chunk. A new frame begins
+    /// behind the tenth column, and earlier if a frame would be above the limit of the encoder.
+    /// Without rows it writes nothing.
     ///
     /// # Errors
     ///

@@ -135,8 +135,8 @@ impl OutBuffer {
         self.advance(usize::MAX);
     }
 
-    /// Gives the spare pages back to the pool. For a session that will be idle.
-    pub fn trim(&mut self) {
+    /// Gives the spare pages back to the pool.
+    fn trim(&mut self) {
         for page in self.spare.drain(..) {
             self.pool.give(page);
         }

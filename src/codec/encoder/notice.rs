@@ -11,7 +11,7 @@
 use super::Encoder;
 use crate::codec::error::EncodeError;
 use crate::codec::message::{Notice, ServerKind, ServerMessage};
-use crate::codec::proto::notice::{Level, Parameter, Scope, Warning};
+use crate::codec::proto::notice::{Parameter, Scope};
 use crate::codec::wire::{Word, varint_bytes};
 
 impl Encoder<'_> {
@@ -21,35 +21,14 @@ impl Encoder<'_> {
         self.state(Parameter::RowsAffected, rows);
     }
 
-    /// Writes the first number that the database gave to a row of the statement.
-    pub fn last_insert_id(&mut self, id: u64) {
-        self.state(Parameter::GeneratedInsertId, id);
-    }
-
-    /// Writes text for people about the statement: `Records: 3  Duplicates: 0  Warnings: 0`.
-    pub fn produced_message(
-        &mut self,
-        text: &(impl AsRef<[u8]> + ?Sized),
-    ) -> Result<(), EncodeError> {
-        self.notice(&Notice::Produced(text.as_ref().to_vec()))
-    }
-
-    /// Writes a warning; `text` is in the character set of the result.
-    pub fn warning(
-        &mut self,
-        level: Level,
-        code: u32,
-        text: &(impl AsRef<[u8]> + ?Sized),
-    ) -> Result<(), EncodeError> {
-        let msg = text.as_ref().to_vec();
-        self.notice(&Notice::Warning(Warning { level: Some(level), code, msg }))
-    }
-
-    fn notice(&mut self, notice: &Notice) -> Result<(), EncodeError> {
+    /// Writes any notice: a warning, or text for people about the statement, for example
+    /// `Records: 3  Duplicates: 0  Warnings: 0`. Texts are in the character set of the result.
+    pub fn notice(&mut self, notice: &Notice) -> Result<(), EncodeError> {
         self.message(&ServerMessage::Notice(notice.to_frame()))
     }
 
-    /// Writes any number about the statement, or the state of the server, whose scope is global.
+    /// Writes a number about the statement, for example its first generated id
+    /// ([`Parameter::GeneratedInsertId`]), or about the state of the server, which has global scope.
     #[inline]
     pub fn state(&mut self, parameter: Parameter, value: u64) {
         let number = varint_bytes(value);

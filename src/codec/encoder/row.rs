@@ -4,7 +4,7 @@ use super::frame::Frame;
 use crate::codec::error::EncodeError;
 use crate::codec::row::Cell;
 use crate::codec::row::field::{self, CELL};
-use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value};
+use crate::codec::value::{Set, Value};
 use crate::codec::wire::{Word, varint_bytes};
 
 /// Writer of the cells of one row, one call per column, in the order of the columns.
@@ -45,55 +45,13 @@ impl<'b> RowWriter<'b> {
     /// A signed integer.
     #[inline]
     pub fn int(&mut self, value: i64) {
-        self.frame.word(field::field(field::signed(value)));
+        self.word(field::signed(value));
     }
 
-    /// An unsigned integer, or a year.
+    /// An unsigned integer, a year, or the bits of a BIT column, the first bit being the highest.
     #[inline]
     pub fn uint(&mut self, value: u64) {
-        self.frame.word(field::field(Word::varint(value)));
-    }
-
-    /// A BIT column as a number, the first bit being the highest.
-    #[inline]
-    pub fn bit(&mut self, bits: u64) {
-        self.uint(bits);
-    }
-
-    /// A FLOAT.
-    #[inline]
-    pub fn float(&mut self, value: f32) {
-        self.frame.word(field::field(field::float(value)));
-    }
-
-    /// A DOUBLE.
-    #[inline]
-    pub fn double(&mut self, value: f64) {
-        self.frame.word(field::field(field::double(value)));
-    }
-
-    /// A DECIMAL.
-    #[inline]
-    pub fn decimal(&mut self, value: &Decimal) {
-        self.raw(value.as_packed());
-    }
-
-    /// A DATE.
-    #[inline]
-    pub fn date(&mut self, value: Date) {
-        self.frame.word(field::field(field::date(value)));
-    }
-
-    /// A DATETIME or TIMESTAMP.
-    #[inline]
-    pub fn datetime(&mut self, value: DateTime) {
-        self.frame.word(field::field(field::datetime(value)));
-    }
-
-    /// A TIME.
-    #[inline]
-    pub fn time(&mut self, value: Time) {
-        self.frame.word(field::field(field::time(value)));
+        self.word(Word::varint(value));
     }
 
     /// A string, a blob, the name of an ENUM's member, JSON or a geometry, without an end mark.
@@ -104,12 +62,6 @@ impl<'b> RowWriter<'b> {
         self.begin(bytes.len().saturating_add(1));
         self.append(bytes);
         self.frame.word(Word::constant([0]));
-    }
-
-    /// Bytes that are no text; otherwise the same as [`text`](Self::text).
-    #[inline]
-    pub fn bytes(&mut self, bytes: impl AsRef<[u8]>) {
-        self.text(bytes);
     }
 
     /// A SET with members of these names.
@@ -130,17 +82,18 @@ impl<'b> RowWriter<'b> {
     }
 
     /// A value of any type.
+    #[inline]
     pub fn value(&mut self, value: &Value<'_>) {
         match value {
             Value::Null => self.null(),
             Value::Signed(value) => self.int(*value),
             Value::Unsigned(value) | Value::Bit(value) => self.uint(*value),
-            Value::Float(value) => self.float(*value),
-            Value::Double(value) => self.double(*value),
-            Value::Decimal(value) => self.decimal(value),
-            Value::Date(value) => self.date(*value),
-            Value::DateTime(value) => self.datetime(*value),
-            Value::Time(value) => self.time(*value),
+            Value::Float(value) => self.word(field::float(*value)),
+            Value::Double(value) => self.word(field::double(*value)),
+            Value::Decimal(value) => self.raw(value.as_packed()),
+            Value::Date(value) => self.word(field::date(*value)),
+            Value::DateTime(value) => self.word(field::datetime(*value)),
+            Value::Time(value) => self.word(field::time(*value)),
             Value::Bytes(bytes) | Value::Enum(bytes) => self.text(bytes),
             Value::Set(set) => self.set_as_read(set),
         }
@@ -158,6 +111,12 @@ impl<'b> RowWriter<'b> {
         } else {
             self.raw(set.as_wire());
         }
+    }
+
+    /// Writes a short cell.
+    #[inline]
+    fn word(&mut self, cell: Word) {
+        self.frame.word(field::field(cell));
     }
 
     #[inline]

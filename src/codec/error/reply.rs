@@ -9,18 +9,15 @@ use crate::codec::proto::generic::{ErrorReply, Severity};
 /// Numbers of errors that belong to the protocol and its server, not to a statement. All others
 /// are MySQL's, passed on unchanged.
 pub mod code {
-    /// The digest is not in the cache: send the text too.
+    /// The digest is not in the cache: send the text too. Older servers give this error another
+    /// number. [`ErrorReply::is_cache_miss`](super::ErrorReply::is_cache_miss) knows both.
     pub const CACHE_MISS: u32 = 8000;
-    /// Number of the same error in older servers.
-    pub const CACHE_MISS_OLD: u32 = 6000;
     /// Error of the server itself without a number of its own.
     pub const SERVER: u32 = 8001;
     /// Wrong user or password.
     pub const ACCESS_DENIED: u32 = 1045;
     /// The server shuts down.
     pub const SHUTDOWN: u32 = 1053;
-    /// An error without a number in MySQL.
-    pub const UNKNOWN: u32 = 1105;
     /// A frame is longer than the server accepts.
     pub const PACKET_TOO_LARGE: u32 = 1153;
     /// The statement was interrupted.
@@ -37,10 +34,9 @@ pub mod code {
 
 /// SQL state of errors that have no other.
 pub const GENERAL_STATE: &[u8; 5] = b"HY000";
-/// SQL state of an interrupted statement.
-pub const INTERRUPTED_STATE: &[u8; 5] = b"70100";
-/// SQL state of a frame that is too long.
-pub const PACKET_TOO_LARGE_STATE: &[u8; 5] = b"S1000";
+
+/// Number of [`code::CACHE_MISS`] in older servers.
+const CACHE_MISS_OLD: u32 = 6000;
 
 impl ErrorReply {
     /// Creates an error that ends only the statement.
@@ -63,7 +59,7 @@ impl ErrorReply {
     /// sends the request again with its text. The session is unchanged.
     #[must_use]
     pub const fn is_cache_miss(&self) -> bool {
-        matches!(self.code, code::CACHE_MISS | code::CACHE_MISS_OLD)
+        matches!(self.code, code::CACHE_MISS | CACHE_MISS_OLD)
     }
 
     /// Scope of the error: the request, or for a fatal error its session.
@@ -102,7 +98,7 @@ mod tests {
 
     #[test]
     fn known_bytes() {
-        let error = ErrorReply::fatal(code::SERVER, INTERRUPTED_STATE, "Session is killing.");
+        let error = ErrorReply::fatal(code::SERVER, b"70100", "Session is killing.");
         let mut out = Vec::new();
         let message = ServerMessage::Error(error);
         message.encode(Dialect::Legacy, 2, &mut out).expect("it is small");
@@ -115,7 +111,7 @@ mod tests {
         let error = ErrorReply::error(code::CACHE_MISS, GENERAL_STATE, "do not exist query!");
         assert_eq!((error.scope(), error.is_cache_miss()), (Scope::Request, true));
         assert_eq!(error.to_string(), "error 8000 (HY000): do not exist query!");
-        let fatal = ErrorReply::fatal(code::PACKET_TOO_LARGE, PACKET_TOO_LARGE_STATE, *b"\xff");
+        let fatal = ErrorReply::fatal(code::PACKET_TOO_LARGE, b"S1000", *b"\xff");
         assert_eq!((fatal.scope(), fatal.is_cache_miss()), (Scope::Session, false));
         assert_eq!(fatal.to_string(), "fatal error 1153 (S1000): \u{fffd}");
         let absent = ErrorReply { severity: None, ..fatal };

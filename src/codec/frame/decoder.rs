@@ -45,13 +45,6 @@ impl<'a> Frame<'a> {
         Some((Self { header, dialect, body, bytes }, bytes.len()))
     }
 
-    /// Its header.
-    #[inline]
-    #[must_use]
-    pub const fn header(&self) -> Header {
-        self.header
-    }
-
     /// Number of the session to which the frame belongs.
     #[inline]
     #[must_use]
@@ -162,12 +155,6 @@ impl Decoder {
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.buffer.len().saturating_sub(self.taken)
-    }
-
-    /// Memory reserved for bytes.
-    #[must_use]
-    pub const fn capacity_bytes(&self) -> usize {
-        self.buffer.capacity()
     }
 
     /// Adds the next bytes of the connection, in any pieces. After an error they are dropped.

@@ -38,12 +38,14 @@ impl Dialect {
 
     /// Reads the header at the start of `input`; `Ok(None)` asks for more bytes.
     ///
-    /// `max_length` bounds the length on the wire, that is the body and one byte for the kind. No
-    /// field is judged before the whole header is there.
+    /// `max_length` bounds the length on the wire, that is the body and one byte for the kind. The
+    /// answer does not depend on how the input was split: no field is judged before the whole
+    /// header is there.
     ///
     /// # Errors
     ///
-    /// Those of [`Header::parse`] and [`HeaderError::Version`]; all end the connection.
+    /// All are the peer's fault, see [`HeaderError`]. The rest of the stream cannot be read, so the
+    /// connection ends.
     #[inline]
     pub const fn parse(self, input: &[u8], max_length: u32) -> Result<Option<Header>, HeaderError> {
         let Self::Galaxy { version } = self else {
@@ -92,6 +94,8 @@ mod tests {
         GALAXY.encode(&header, &mut bytes);
         assert_eq!(bytes, [2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x6e]);
         assert_eq!(GALAXY.parse(&bytes, 1), Ok(Some(header)));
+        assert_eq!(GALAXY.frame_bytes(&Header::new(2, 101, 15)), 29);
+        assert_eq!(Dialect::Legacy.frame_bytes(&Header::new(2, 101, 15)), 28);
         for (cut, _) in bytes.iter().enumerate() {
             assert_eq!(GALAXY.parse(bytes.get(..cut).unwrap_or_default(), 1), Ok(None));
         }

@@ -18,38 +18,30 @@ pub struct Header {
     pub session: u64,
     /// Kind of the body. Every value is accepted here; the layers above know its meaning.
     pub kind: u8,
-    /// Bytes of the body that follows the header, at most [`Header::MAX_BODY_BYTES`].
+    /// Bytes of the body that follows the header, at most 2³² − 2: the length field counts the kind
+    /// byte too.
     pub body_bytes: u32,
 }
 
 impl Header {
-    /// Largest body that the wire can express: the length field counts the kind byte too.
-    pub const MAX_BODY_BYTES: u32 = u32::MAX - 1;
+    /// Largest body that the wire can express.
+    pub(in crate::codec) const MAX_BODY_BYTES: u32 = u32::MAX - 1;
 
     /// Creates a header for a body of `body_bytes`.
     ///
     /// # Panics
     ///
-    /// When `body_bytes` is above [`Self::MAX_BODY_BYTES`]: there is no header for such a body.
-    /// [`Self::parse`] never returns a larger one.
+    /// When `body_bytes` is above 2³² − 2: there is no header for such a body.
+    /// [`Dialect::parse`](crate::codec::frame::Dialect::parse) never returns a larger one.
     #[must_use]
     pub const fn new(session: u64, kind: u8, body_bytes: u32) -> Self {
         assert!(body_bytes <= Self::MAX_BODY_BYTES, "body exceeds what the length field can hold");
         Self { session, kind, body_bytes }
     }
 
-    /// Reads the header at the start of `input`; `Ok(None)` asks for more bytes.
-    ///
-    /// `max_length` bounds the length on the wire, that is the body and one byte for the kind. The
-    /// answer does not depend on how the input was split: no field is judged before all
-    /// [`HEADER_BYTES`] are there.
-    ///
-    /// # Errors
-    ///
-    /// Both are the peer's fault: [`HeaderError::ZeroLength`], [`HeaderError::TooLong`]. The rest
-    /// of the stream cannot be read, so the connection ends.
+    /// Does what [`Dialect::parse`](crate::codec::frame::Dialect::parse) does for the legacy form.
     #[inline]
-    pub const fn parse(input: &[u8], max_length: u32) -> Result<Option<Self>, HeaderError> {
+    pub(super) const fn parse(input: &[u8], max_length: u32) -> Result<Option<Self>, HeaderError> {
         let Some(&[s0, s1, s2, s3, s4, s5, s6, s7, l0, l1, l2, l3, kind]) =
             input.first_chunk::<HEADER_BYTES>()
         else {
@@ -66,21 +58,14 @@ impl Header {
         Ok(Some(Self { session, kind, body_bytes }))
     }
 
-    /// Header in its wire format.
+    /// Header in the form of [`Dialect::Legacy`](crate::codec::frame::Dialect::Legacy).
     ///
-    /// A `body_bytes` set by hand above [`Self::MAX_BODY_BYTES`] is written as that maximum.
+    /// A `body_bytes` set by hand above 2³² − 2 is written as that maximum.
     #[must_use]
     pub const fn encode(&self) -> [u8; HEADER_BYTES] {
         let [s0, s1, s2, s3, s4, s5, s6, s7] = self.session.to_le_bytes();
         let [l0, l1, l2, l3] = self.body_bytes.saturating_add(1).to_le_bytes();
         [s0, s1, s2, s3, s4, s5, s6, s7, l0, l1, l2, l3, self.kind]
-    }
-
-    /// Bytes of the whole frame: header and body.
-    #[must_use]
-    pub fn frame_bytes(&self) -> usize {
-        // Only a 16-bit or 32-bit `usize` can saturate, and a buffer of that size cannot exist.
-        usize::try_from(self.body_bytes).unwrap_or(usize::MAX).saturating_add(HEADER_BYTES)
     }
 }
 
@@ -156,7 +141,6 @@ mod tests {
             assert_eq!(header.encode(), bytes);
             assert_eq!(Header::parse(&bytes, u32::MAX), Ok(Some(header)));
         }
-        assert_eq!(Header::new(2, 101, 15).frame_bytes(), 28);
     }
 
     #[test]

@@ -3,7 +3,10 @@
 macro_rules! kinds {
     (
         $(#[$doc:meta])* $name:ident;
-        $($(#[$kind_doc:meta])* $kind:ident = $number:literal $protocol:literal;)*
+        $(
+            $(#[$kind_doc:meta])*
+            $kind:ident = $number:literal $(| $second:literal)* $protocol:literal;
+        )*
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,14 +17,11 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// Every kind, by number.
-            pub const ALL: &[Self] = &[$(Self::$kind),*];
-
             /// The kind with this number, if it is known.
             #[must_use]
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number {
-                    $($number => Some(Self::$kind),)*
+                    $($number $(| $second)* => Some(Self::$kind),)*
                     _ => None,
                 }
             }
@@ -104,6 +104,9 @@ kinds! {
 
 kinds! {
     /// Kind of a message that a server sends.
+    ///
+    /// Another line of servers gives second numbers to three kinds: 100 [`Self::TokenDone`],
+    /// 101 [`Self::Tso`], 102 [`Self::Chunk`]. [`from_number`](Self::from_number) accepts them.
     ServerKind;
     /// Success without a result.
     Ok = 0 "OK";
@@ -132,11 +135,11 @@ kinds! {
     /// End of the rows; output parameters follow. Never sent.
     FetchDoneMoreOutParams = 18 "RESULTSET_FETCH_DONE_MORE_OUT_PARAMS";
     /// The budget of the result is used up.
-    TokenDone = 19 "RESULTSET_TOKEN_DONE";
+    TokenDone = 19 | 100 "RESULTSET_TOKEN_DONE";
     /// Timestamps.
-    Tso = 20 "RESULTSET_TSO";
+    Tso = 20 | 101 "RESULTSET_TSO";
     /// Rows in columnar form.
-    Chunk = 21 "RESULTSET_CHUNK";
+    Chunk = 21 | 102 "RESULTSET_CHUNK";
     /// Properties of files.
     FileInfo = 22 "RESULTSET_GET_FILE_INFO_OK";
     /// Part of a file, or the outcome of writing it.
@@ -145,34 +148,22 @@ kinds! {
     FileManaged = 24 "RESULTSET_FILE_MANAGE_OK";
 }
 
-impl ServerKind {
-    /// Returns the kind with this number. Accepts the second numbers that another line of servers
-    /// gives to three kinds: 100 [`Self::TokenDone`], 101 [`Self::Tso`], 102 [`Self::Chunk`].
-    #[must_use]
-    pub const fn from_number_or_alias(number: u8) -> Option<Self> {
-        match number {
-            100 => Some(Self::TokenDone),
-            101 => Some(Self::Tso),
-            102 => Some(Self::Chunk),
-            _ => Self::from_number(number),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_lead_back_to_their_kinds() {
-        for &kind in ClientKind::ALL {
-            assert_eq!(ClientKind::from_number(kind.number()), Some(kind));
-        }
-        for &kind in ServerKind::ALL {
-            assert_eq!(ServerKind::from_number_or_alias(kind.number()), Some(kind));
+        for number in 0..=u8::MAX {
+            if let Some(kind) = ClientKind::from_number(number) {
+                assert_eq!(kind.number(), number);
+            }
+            if let Some(kind) = ServerKind::from_number(number) {
+                let is_second = (100..=102).contains(&number);
+                let first = if is_second { number.saturating_sub(81) } else { number };
+                assert_eq!(kind.number(), first);
+            }
         }
         assert_eq!(ClientKind::from_number(127), None);
-        assert_eq!(ServerKind::from_number(101), None);
-        assert_eq!(ServerKind::from_number_or_alias(101), Some(ServerKind::Tso));
     }
 }

@@ -130,12 +130,13 @@ impl Notice {
 #[expect(clippy::expect_used, reason = "a test may panic on its own mistakes")]
 mod tests {
     use super::*;
+    use crate::codec::frame::Dialect;
     use crate::codec::message::ServerMessage;
     use crate::codec::proto::notice::Level;
 
     fn body(notice: &Notice) -> Vec<u8> {
         let mut body = Vec::new();
-        ServerMessage::Notice(notice.to_frame()).encode_body(&mut body);
+        ServerMessage::Notice(notice.to_frame()).encode_body(Dialect::Legacy, &mut body);
         body
     }
 

@@ -151,14 +151,6 @@ impl TableInfo {
     }
 }
 
-impl IndexInfo {
-    /// An index by its name, or by a placeholder of it.
-    #[must_use]
-    pub const fn new(name: Scalar) -> Self {
-        Self { name, use_parts: None }
-    }
-}
-
 impl GetExpr {
     /// Creates a key: columns and their values, a prefix of the columns of the index in its order.
     #[must_use]
@@ -169,6 +161,24 @@ impl GetExpr {
 }
 
 impl ExecPlan {
+    /// Request that leaves the plan to the server's cache. It lacks the plan and its text for the
+    /// audit log, which is kept with the plan.
+    #[must_use]
+    pub fn cached(&self, digest: impl Into<Vec<u8>>) -> Self {
+        // Taking the plan out first would need a mutable request. Copying the plan is the cost that
+        // the cache avoids.
+        Self {
+            transaction: self.transaction.clone(),
+            plan: None,
+            plan_digest: Some(digest.into()),
+            parameters: self.parameters.clone(),
+            session_variables: self.session_variables.clone(),
+            trace_id: self.trace_id.clone(),
+            audit_str: None,
+            ..*self
+        }
+    }
+
     /// Returns the value of a scalar in the plan: the parameter, if it is a placeholder.
     ///
     /// # Errors
@@ -256,6 +266,27 @@ mod tests {
     use super::*;
     use crate::codec::proto::Enumeration;
     use crate::codec::proto::plan::ExprType;
+
+    #[test]
+    fn the_request_for_the_cache_lacks_the_plan_and_its_text_alone() {
+        let request = ExecPlan {
+            plan: Some(AnyPlan::default()),
+            audit_str: Some(b"scan t".to_vec()),
+            trace_id: Some(b"id".to_vec()),
+            token: Some(10_240),
+            reset_error: Some(false),
+            ..ExecPlan::default()
+        };
+        let cached = request.cached(*b"key");
+        assert_eq!((&cached.plan, cached.plan_digest.as_deref()), (&None, Some(&b"key"[..])));
+        let again = ExecPlan {
+            plan: request.plan.clone(),
+            audit_str: request.audit_str.clone(),
+            plan_digest: None,
+            ..cached
+        };
+        assert_eq!(again, request);
+    }
 
     #[test]
     fn placeholders_without_a_parameter_are_errors() {

@@ -217,18 +217,6 @@ impl From<Scalar> for Any {
     }
 }
 
-impl From<Object> for Any {
-    fn from(obj: Object) -> Self {
-        Self { r#type: AnyType::Object, obj: Some(obj), ..Self::default() }
-    }
-}
-
-impl From<Array> for Any {
-    fn from(array: Array) -> Self {
-        Self { r#type: AnyType::Array, array: Some(array), ..Self::default() }
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::expect_used, reason = "a test may panic on its own mistakes")]
 mod tests {

@@ -421,6 +421,7 @@ message! {
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct Warning {
         /// Severity.
+        /// If it is absent: `Warning`.
         1 enumeration optional level: Option<Level>,
         /// Number of the condition.
         2 uint32 required code: u32,
@@ -510,8 +511,10 @@ message! {
         /// Not used.
         5 message repeated session_variables: Vec<super::value::SessionVariable>,
         /// KiB of result that may be sent before the next offer; -1 is no limit.
+        /// If it is absent: `-1`.
         6 int32 optional token: Option<i32>,
         /// Run even if the previous request failed; if false, fail with its error.
+        /// If it is absent: `true`.
         7 bool optional reset_error: Option<bool>,
         /// Leave the names out of the column metadata.
         8 bool optional compact_metadata: Option<bool>,
@@ -530,28 +533,12 @@ message! {
         /// The plan for the audit log, readable; sent and cached together with the plan.
         15 bytes optional audit_str: Option<Vec<u8>>,
         /// Capability bits of the MySQL client protocol.
+        /// If it is absent: `17170434`.
         16 uint64 optional capabilities: Option<u64>,
         /// The transaction spans servers.
         17 bool optional mark_distributed: Option<bool>,
         /// Read data that exist only in the flashback area.
         18 bool optional query_via_flashback_area: Option<bool>,
-    }
-}
-impl ExecPlan {
-    /// Value of the field; -1 if it is absent.
-    #[must_use]
-    pub fn token(&self) -> i32 {
-        self.token.unwrap_or(-1)
-    }
-    /// Value of the field; true if it is absent.
-    #[must_use]
-    pub fn reset_error(&self) -> bool {
-        self.reset_error.unwrap_or(true)
-    }
-    /// Value of the field; 17170434 if it is absent.
-    #[must_use]
-    pub fn capabilities(&self) -> u64 {
-        self.capabilities.unwrap_or(17170434)
     }
 }
 message! {
@@ -1085,7 +1072,7 @@ message! {
 message! {
     /// One column of a result, in the older dialect (server kind 12).
     #[derive(Clone, Debug, Default, PartialEq)]
-    pub struct ColumnMetaDataCompatible {
+    pub(in crate::codec) struct ColumnMetaDataCompatible {
         /// Encoding of its values.
         1 enumeration required r#type: FieldType,
         /// Label.
@@ -1238,6 +1225,7 @@ message! {
         /// Values for the question marks in the text.
         2 message repeated args: Vec<super::value::Any>,
         /// Not used.
+        /// If it is absent: `"sql"`.
         3 bytes optional namespace: Option<Vec<u8>>,
         /// Leave the names out of the column metadata.
         4 bool optional compact_metadata: Option<bool>,
@@ -1248,8 +1236,10 @@ message! {
         /// Not used.
         7 bytes optional encoding: Option<Vec<u8>>,
         /// KiB of result that may be sent before the next offer; -1 is no limit.
+        /// If it is absent: `-1`.
         8 int32 optional token: Option<i32>,
         /// Run even if the previous request failed; if false, fail with its error.
+        /// If it is absent: `true`.
         9 bool optional reset_error: Option<bool>,
         /// Timestamp to read at.
         10 uint64 optional snapshot_seq: Option<u64>,
@@ -1266,6 +1256,7 @@ message! {
         /// Report the cost of the statement in FETCH_DONE.
         16 bool optional feed_back: Option<bool>,
         /// Capability bits of the MySQL client protocol.
+        /// If it is absent: `17170434`.
         17 uint64 optional capabilities: Option<u64>,
         /// The transaction spans servers.
         18 bool optional mark_distributed: Option<bool>,
@@ -1273,41 +1264,13 @@ message! {
         19 bool optional query_via_flashback_area: Option<bool>,
     }
 }
-impl StmtExecute {
-    /// Value of the field; "sql" if it is absent.
-    #[must_use]
-    pub fn namespace(&self) -> &[u8] {
-        self.namespace.as_deref().unwrap_or(b"sql")
-    }
-    /// Value of the field; -1 if it is absent.
-    #[must_use]
-    pub fn token(&self) -> i32 {
-        self.token.unwrap_or(-1)
-    }
-    /// Value of the field; true if it is absent.
-    #[must_use]
-    pub fn reset_error(&self) -> bool {
-        self.reset_error.unwrap_or(true)
-    }
-    /// Value of the field; 17170434 if it is absent.
-    #[must_use]
-    pub fn capabilities(&self) -> u64 {
-        self.capabilities.unwrap_or(17170434)
-    }
-}
 message! {
     /// Grants more result to a session (client kind 112).
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct TokenOffer {
         /// KiB from here on, which replace the rest of the earlier grant; a negative number is ignored.
+        /// If it is absent: `-1`.
         1 int32 optional token: Option<i32>,
-    }
-}
-impl TokenOffer {
-    /// Value of the field; -1 if it is absent.
-    #[must_use]
-    pub fn token(&self) -> i32 {
-        self.token.unwrap_or(-1)
     }
 }
 message! {
@@ -1333,8 +1296,10 @@ message! {
         /// Character set of the text.
         9 bytes optional encoding: Option<Vec<u8>>,
         /// KiB of result that may be sent before the next offer; -1 is no limit.
+        /// If it is absent: `-1`.
         10 int32 optional token: Option<i32>,
         /// Run even if the previous request failed.
+        /// If it is absent: `true`.
         11 bool optional reset_error: Option<bool>,
         /// Timestamp to read at.
         12 uint64 optional snapshot_seq: Option<u64>,
@@ -1352,18 +1317,6 @@ message! {
         18 uint64 optional capabilities: Option<u64>,
         /// The transaction spans servers.
         19 bool optional mark_distributed: Option<bool>,
-    }
-}
-impl GalaxyPrepareExecute {
-    /// Value of the field; -1 if it is absent.
-    #[must_use]
-    pub fn token(&self) -> i32 {
-        self.token.unwrap_or(-1)
-    }
-    /// Value of the field; true if it is absent.
-    #[must_use]
-    pub fn reset_error(&self) -> bool {
-        self.reset_error.unwrap_or(true)
     }
 }
 enumeration! {
@@ -1418,14 +1371,8 @@ message! {
         /// Name of the savepoint.
         2 bytes required sp_name: Vec<u8>,
         /// Run even if the previous request failed; if false, fail with its error.
+        /// If it is absent: `true`.
         3 bool optional reset_error: Option<bool>,
-    }
-}
-impl AutoSp {
-    /// Value of the field; true if it is absent.
-    #[must_use]
-    pub fn reset_error(&self) -> bool {
-        self.reset_error.unwrap_or(true)
     }
 }
 enumeration! {

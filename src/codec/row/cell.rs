@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::codec::proto::resultset::{FieldType, OriginalType};
-use crate::codec::value::{Date, DateTime, Decimal, Set, Sign, Time, Value, ValueError, within};
+use crate::codec::value::{
+    Date, DateTime, Decimal, Set, Sign, Time, Value, ValueError, read_varint, within,
+};
 use crate::codec::wire::{Reader, unzigzag};
 
 /// One cell of a row, as its bytes.
@@ -50,7 +52,7 @@ impl<'a> Cell<'a> {
         let value = match field_type {
             FieldType::Sint => self.signed()?.map(Value::Signed),
             FieldType::Uint => self.unsigned()?.map(Value::Unsigned),
-            FieldType::Bit => self.bit()?.map(Value::Bit),
+            FieldType::Bit => self.unsigned()?.map(Value::Bit),
             FieldType::Float => self.float()?.map(Value::Float),
             FieldType::Double => self.double()?.map(Value::Double),
             FieldType::Decimal => self.decimal()?.map(Value::Decimal),
@@ -67,28 +69,23 @@ impl<'a> Cell<'a> {
     /// A signed integer.
     #[inline]
     pub fn signed(self) -> Result<Option<i64>, ValueError> {
-        self.read(|reader| Ok(unzigzag(reader.varint()?)))
+        self.read(|reader| read_varint(reader).map(unzigzag))
     }
 
-    /// An unsigned integer, or a year.
+    /// An unsigned integer, a year, or the bits of a BIT column, the first bit being the highest.
     #[inline]
     pub fn unsigned(self) -> Result<Option<u64>, ValueError> {
-        self.read(|reader| Ok(reader.varint()?))
-    }
-
-    /// A BIT column as a number, the first bit being the highest.
-    pub fn bit(self) -> Result<Option<u64>, ValueError> {
-        self.unsigned()
+        self.read(read_varint)
     }
 
     /// A FLOAT.
     pub fn float(self) -> Result<Option<f32>, ValueError> {
-        self.read(|reader| Ok(f32::from_bits(reader.fixed32()?)))
+        self.read(|reader| reader.fixed32().map(f32::from_bits).map_err(ValueError::Wire))
     }
 
     /// A DOUBLE.
     pub fn double(self) -> Result<Option<f64>, ValueError> {
-        self.read(|reader| Ok(f64::from_bits(reader.fixed64()?)))
+        self.read(|reader| reader.fixed64().map(f64::from_bits).map_err(ValueError::Wire))
     }
 
     /// A DECIMAL.
@@ -107,7 +104,8 @@ impl<'a> Cell<'a> {
     #[inline]
     pub fn datetime(self) -> Result<Option<DateTime>, ValueError> {
         self.read(|reader| {
-            let date = Date::from_parts(reader.varint()?, reader.varint()?, reader.varint()?)?;
+            let (year, month) = (read_varint(reader)?, read_varint(reader)?);
+            let date = Date::from_parts(year, month, read_varint(reader)?)?;
             let [hour, minute, second, microsecond] = clock(reader)?;
             DateTime::from_parts(date, hour, minute, second, microsecond)
         })
@@ -117,7 +115,8 @@ impl<'a> Cell<'a> {
     #[inline]
     pub fn time(self) -> Result<Option<Time>, ValueError> {
         self.read(|reader| {
-            let sign = match within("sign", u64::from(reader.byte()?), 1)? {
+            let sign = reader.byte().map_err(ValueError::Wire)?;
+            let sign = match within("sign", sign.into(), 1)? {
                 0 => Sign::Plus,
                 _ => Sign::Minus,
             };
@@ -182,7 +181,7 @@ fn clock(reader: &mut Reader<'_>) -> Result<[u64; 4], ValueError> {
         if reader.is_empty() {
             break;
         }
-        *part = reader.varint()?;
+        *part = read_varint(reader)?;
     }
     Ok(parts)
 }

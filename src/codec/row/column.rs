@@ -4,21 +4,26 @@ use crate::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
 
 mod types;
 
+pub use types::ColumnType;
+
 /// Metadata of one column of a result.
 ///
 /// *Shape*: borrows its names. It is made anew for each result, or kept by a server that caches
 /// metadata.
 ///
 /// A constructor makes the column as the database itself would describe an expression of that type:
-/// a label, no table, catalog `def`. Methods and fields change the rest. The fields are those of
-/// the wire: `None` is left out there.
+/// a label, no table, catalog `def`. [`new`](Self::new) takes any type; the others are for the most
+/// frequent ones. Methods and fields change the rest. The fields are those of the wire: `None` is
+/// left out there.
 ///
 /// ```
-/// use epoll_group::codec::row::Column;
+/// use epoll_group::codec::row::{Column, ColumnType};
 ///
-/// let id = Column::signed("id").table("t").schema("shop").not_null().primary_key();
+/// let mut id = Column::signed("id").not_null().primary_key();
+/// id.table = Some(b"t");
 /// let name = Column::text("name", 45, 255 * 4);
-/// # let _ = (id, name);
+/// let price = Column::new("price", ColumnType::Decimal { digits: 10, scale: 2 });
+/// # let _ = (id, name, price);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -74,27 +79,6 @@ impl<'a> Column<'a> {
     /// [`collation`](Self::collation) of bytes that are no text.
     pub const BINARY: u64 = 63;
 
-    /// A column with known types and no other metadata.
-    #[must_use]
-    pub const fn of(field_type: FieldType, original_type: OriginalType) -> Self {
-        Self {
-            field_type,
-            original_type,
-            name: None,
-            original_name: None,
-            table: None,
-            original_table: None,
-            schema: None,
-            catalog: None,
-            collation: None,
-            fractional_digits: None,
-            length: None,
-            flags: None,
-            content_type: None,
-            original_flags: None,
-        }
-    }
-
     /// Column of a `ColumnMetaData` message.
     #[must_use]
     pub fn from_message(message: &'a ColumnMetaData) -> Self {
@@ -117,8 +101,7 @@ impl<'a> Column<'a> {
     }
 
     /// The column without its names: compact metadata on the wire.
-    #[must_use]
-    pub const fn compact(self) -> Self {
+    pub(in crate::codec) const fn compact(self) -> Self {
         Self {
             name: None,
             original_name: None,
@@ -128,30 +111,6 @@ impl<'a> Column<'a> {
             catalog: None,
             ..self
         }
-    }
-
-    /// The name of the column, when the label is an alias.
-    #[must_use]
-    pub fn original_name(self, name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { original_name: Some(name.as_ref()), ..self }
-    }
-
-    /// The alias of its table.
-    #[must_use]
-    pub fn table(self, table: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { table: Some(table.as_ref()), ..self }
-    }
-
-    /// The name of its table.
-    #[must_use]
-    pub fn original_table(self, table: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { original_table: Some(table.as_ref()), ..self }
-    }
-
-    /// The schema of its table.
-    #[must_use]
-    pub fn schema(self, schema: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { schema: Some(schema.as_ref()), ..self }
     }
 
     /// The display length.
@@ -188,12 +147,6 @@ impl<'a> Column<'a> {
     #[must_use]
     pub const fn auto_increment(self) -> Self {
         self.flag(Self::FLAG_AUTO_INCREMENT, 1 << 9)
-    }
-
-    /// Marks an integer column as shown with leading zeros.
-    #[must_use]
-    pub const fn zerofill(self) -> Self {
-        self.flag(Self::FLAG_SPECIAL, 1 << 6)
     }
 
     /// Sets a flag of this protocol and the MySQL flag with the same meaning.

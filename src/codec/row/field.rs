@@ -67,7 +67,7 @@ pub(in crate::codec) const fn datetime(value: DateTime) -> Word {
 #[inline]
 pub(in crate::codec) const fn time(value: Time) -> Word {
     let sign = Word::new((value.sign() as u8 == Sign::Minus as u8) as u128, 1);
-    if value.as_micros() == 0 {
+    if value.to_packed() == 0 {
         return sign;
     }
     let word = sign.then(Word::varint(value.hour() as u64));

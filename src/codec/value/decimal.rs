@@ -10,8 +10,8 @@ use crate::codec::value::{Sign, ValueError, within};
 /// *Shape*: 35 bytes, `Copy`, no allocation. It is kept in its wire format, so that writing it is a
 /// copy.
 ///
-/// *Units*: up to [`MAX_DIGITS`](Self::MAX_DIGITS) digits, at least one of them before the point,
-/// without further leading zeros. There is no negative zero.
+/// *Units*: up to 65 digits, at least one of them before the point, without further leading zeros.
+/// There is no negative zero.
 ///
 /// Two numbers are equal if value *and* scale are equal: `1.5` and `1.50` differ, as they do when
 /// shown.
@@ -34,27 +34,11 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// Greatest number of digits, before and behind the point together: the limit of MySQL's
-    /// DECIMAL.
-    pub const MAX_DIGITS: usize = 65;
-
-    /// Greatest number of digits behind the point; one digit always precedes the point. MySQL's
-    /// columns have 30 at most.
-    pub const MAX_SCALE: u8 = 64;
-
-    /// Zero, without digits behind the point.
-    pub const ZERO: Self = {
-        let mut packed = [0; MAX_PACKED_BYTES];
-        packed[1] = PLUS >> 4;
-        Self { packed, len: 2 }
-    };
-
     /// `coefficient` × 10^−`scale`.
     ///
     /// # Errors
     ///
-    /// [`ValueError::OutOfRange`] when the scale is above [`MAX_SCALE`](Self::MAX_SCALE). All digits
-    /// of an `i128` fit.
+    /// [`ValueError::OutOfRange`] when the scale is above 64. All digits of an `i128` fit.
     pub fn from_coefficient(coefficient: i128, scale: u8) -> Result<Self, ValueError> {
         let mut digits = [0_u8; 40];
         let mut rest = coefficient.unsigned_abs();
@@ -72,18 +56,18 @@ impl Decimal {
     /// # Errors
     ///
     /// [`ValueError::OutOfRange`] when there are too many digits, a digit is above 9, or the scale is
-    /// above [`MAX_SCALE`](Self::MAX_SCALE).
+    /// above [`MAX_SCALE`].
     fn from_digits(
         sign: Sign,
         digits: impl Iterator<Item = u8> + Clone,
         scale: u8,
     ) -> Result<Self, ValueError> {
-        within("scale", u64::from(scale), u64::from(Self::MAX_SCALE))?;
+        within("scale", u64::from(scale), u64::from(MAX_SCALE))?;
         let significant = digits.skip_while(|&digit| digit == 0);
         // One digit above the limit suffices for the error, however long the input.
-        let count = significant.clone().take(Self::MAX_DIGITS.saturating_add(1)).count();
+        let count = significant.clone().take(MAX_DIGITS.saturating_add(1)).count();
         let least = usize::from(scale).saturating_add(1);
-        within("digits", count.max(least) as u64, Self::MAX_DIGITS as u64)?;
+        within("digits", count.max(least) as u64, MAX_DIGITS as u64)?;
 
         let is_zero = count == 0;
         let mut nibbles = Nibbles::new(scale);
@@ -105,8 +89,7 @@ impl Decimal {
     /// # Errors
     ///
     /// [`ValueError::BadDecimal`] without digits, without sign, or if anything but one zero nibble
-    /// follows the sign; [`ValueError::OutOfRange`] with more digits than
-    /// [`MAX_DIGITS`](Self::MAX_DIGITS).
+    /// follows the sign; [`ValueError::OutOfRange`] with more than 65 digits.
     pub fn from_packed(packed: &[u8]) -> Result<Self, ValueError> {
         let (&scale, rest) = packed.split_first().ok_or(ValueError::BadDecimal)?;
         let (&last, before) = rest.split_last().ok_or(ValueError::BadDecimal)?;
@@ -177,18 +160,6 @@ impl Decimal {
     }
 }
 
-impl From<i64> for Decimal {
-    fn from(value: i64) -> Self {
-        Self::from_coefficient(i128::from(value), 0).unwrap_or(Self::ZERO)
-    }
-}
-
-impl From<u64> for Decimal {
-    fn from(value: u64) -> Self {
-        Self::from_coefficient(i128::from(value), 0).unwrap_or(Self::ZERO)
-    }
-}
-
 /// Digits with a point, without an exponent. A precision (`{:.2}`) has no effect: the number of
 /// digits is part of the value.
 impl fmt::Display for Decimal {
@@ -232,8 +203,8 @@ impl FromStr for Decimal {
         if !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
             return Err(ValueError::Syntax);
         }
-        let max = u64::from(Self::MAX_SCALE);
-        let scale = u8::try_from(within("scale", fraction.len() as u64, max)?).unwrap_or(u8::MAX);
+        let scale = within("scale", fraction.len() as u64, MAX_SCALE.into())?;
+        let scale = u8::try_from(scale).unwrap_or(u8::MAX);
         Self::from_digits(sign, whole.iter().chain(fraction).map(|byte| byte & 0xf), scale)
     }
 }
@@ -265,6 +236,13 @@ impl Nibbles {
         Decimal { packed: self.packed, len }
     }
 }
+
+/// Greatest number of digits, before and behind the point together: the limit of MySQL's DECIMAL.
+const MAX_DIGITS: usize = 65;
+
+/// Greatest number of digits behind the point; one digit always precedes the point. MySQL's columns
+/// have 30 at most.
+const MAX_SCALE: u8 = 64;
 
 /// Bytes of the scale, and of 65 digits and the sign, two a byte.
 const MAX_PACKED_BYTES: usize = 1 + 33;

@@ -51,8 +51,7 @@ pub enum ProxyVersion {
 
 /// Reason why bytes are no PROXY header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProxyHeaderError {
+pub(crate) enum ProxyHeaderError {
     /// The stream does not begin with a header.
     Signature {
         /// Position of the first byte that differs.

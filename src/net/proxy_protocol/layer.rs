@@ -32,7 +32,7 @@ impl MakeLayer for AcceptHeaders {
         if self.trusts(peer) {
             return Ok(Box::new(Accept { client: None }));
         }
-        Err(Close::new(format!("PROXY header: {peer} is in no trusted network")))
+        Err(format!("PROXY header: {peer} is in no trusted network").into())
     }
 }
 

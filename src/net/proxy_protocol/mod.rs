@@ -6,6 +6,6 @@ mod network;
 
 #[cfg(feature = "internal")]
 pub(crate) use header::check;
-pub use header::{ProxyHeader, ProxyHeaderError, ProxyVersion};
+pub use header::{ProxyHeader, ProxyVersion};
 pub(super) use layer::{AcceptHeaders, SendHeader};
 pub use network::{Network, NetworkError};

@@ -6,15 +6,15 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::runtime::{Builder, Group, Runtime, after};
+use crate::stall;
 use crate::stats::Counter;
-use crate::sync::stall;
 
 /// Work that calls a closure each time it runs.
 struct Does<F>(F, Class, Cost);
 
 impl<F: Fn() + Send + Sync + 'static> Work for Does<F> {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
-        assert!(context.turn.is_last());
+        assert!(context.turn.last);
         (self.0)();
         context.charge(&self.2);
     }

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::runtime::source::OVER;
 use crate::runtime::watch::Woke;
 use crate::runtime::{Builder, Cost, Handle, Interest, Runtime, Work};
-use crate::sync::stall;
+use crate::stall;
 
 const LONG_RUN: Duration = Duration::from_millis(5);
 

@@ -38,12 +38,12 @@ impl Server {
     fn answer(&mut self, step: Step) -> Answer {
         match step {
             Step::SendChallenge(salt) => Answer::Challenge(salt),
-            Step::Refuse(error) => Answer::Error(error.code()),
-            Step::Close(error) => Answer::Closed(error.code()),
+            Step::Refuse(error) => Answer::Error(error.to_reply().code),
+            Step::Close(error) => Answer::Closed(error.to_reply().code),
             Step::Verify(claim) => {
                 let peer = Address::Unix("".into());
                 let login = Login::new(&claim, &peer);
-                match login.check(self.accounts.get(login.user())) {
+                match login.check(self.accounts.get(login.user)) {
                     Ok(()) if self.handshake.accepted() => Answer::Ok,
                     Ok(()) => unreachable!("it was asked for"),
                     Err(error) => {
@@ -259,12 +259,12 @@ fn the_service_may_refuse_for_reasons_of_its_own() {
     let mut handshake = Handshake::new(2);
     let _ = handshake.handle_start(&start, SALT, |_| None);
     let _ = handshake.handle_continue(&reply(b"root", b"secret"));
-    let refused = handshake.refused(AuthError::locked());
-    assert!(matches!(refused, Step::Refuse(error) if error == AuthError::locked()));
+    let refused = handshake.refused(AuthError::Locked);
+    assert!(matches!(refused, Step::Refuse(error) if error == AuthError::Locked));
     let _ = handshake.handle_start(&start, SALT, |_| None);
     let _ = handshake.handle_continue(&reply(b"root", b"secret"));
-    let refused = handshake.refused(AuthError::expired());
-    assert!(matches!(refused, Step::Close(error) if error == AuthError::expired()));
+    let refused = handshake.refused(AuthError::Expired);
+    assert!(matches!(refused, Step::Close(error) if error == AuthError::Expired));
 }
 
 #[test]
@@ -294,19 +294,19 @@ fn recorded_logins_are_accepted() {
         let Ok(salt) = <[u8; 20]>::try_from(bytes("challenge_hex")) else { continue };
         let data = bytes("auth_data_hex");
         if text("user").is_empty() {
-            assert_eq!(Claim::parse(salt, &data, None).err(), Some(AuthError::denied()));
+            assert_eq!(Claim::parse(salt, &data, None).err(), Some(AuthError::Denied));
             continue;
         }
         let claim = Claim::parse(salt, &data, None).expect("well formed");
         assert_eq!(*claim.user, *text("user").as_bytes(), "{line}");
         let stored = match <[u8; 20]>::try_from(bytes("stored_sha1_sha1_hex")) {
-            Ok(hash) => StoredPassword::from_bytes(hash),
+            Ok(hash) => StoredPassword(Some(hash)),
             Err(_) => StoredPassword::of(b""),
         };
         assert_eq!(claim.check(Some(&stored)), Ok(()), "{line}");
-        assert_eq!(claim.check(None), Err(AuthError::denied()), "{line}");
+        assert_eq!(claim.check(None), Err(AuthError::Denied), "{line}");
         let other = StoredPassword::of(b"some other password");
-        assert_eq!(claim.check(Some(&other)), Err(AuthError::denied()), "{line}");
+        assert_eq!(claim.check(Some(&other)), Err(AuthError::Denied), "{line}");
         accepted += 1;
     }
     assert!(accepted > 10, "{accepted}");

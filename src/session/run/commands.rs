@@ -9,7 +9,6 @@ use md5::{Digest, Md5};
 
 use super::{Body, Session, StepResult, Unfinished};
 use crate::codec::encoder::{Encoder, Metadata};
-use crate::codec::message::Source;
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
 use crate::runtime::{Class, guard, in_span};
@@ -42,8 +41,9 @@ impl<S: Service> Session<S> {
             SessionCommand::Sql(message) => self.sql(body, out, &message),
             SessionCommand::Plan(message, plan_bytes) => self.plan(body, out, &message, plan_bytes),
             SessionCommand::Savepoint(message) => {
-                let request = Request::Savepoint(Savepoint::new(&message));
-                Ok(match self.skip(body, out, message.reset_error()) {
+                let savepoint = Savepoint { action: message.op, name: &message.sp_name };
+                let request = Request::Savepoint(savepoint);
+                Ok(match self.skip(body, out, message.reset_error) {
                     Some(skipped) => skipped,
                     None => self.execute(body, out, ReplyForm::PLAIN, request),
                 })
@@ -102,7 +102,7 @@ impl<S: Service> Session<S> {
         if !self.make_open(body, out) {
             return StepResult::Continue;
         }
-        let number = self.shared.id.number();
+        let number = self.shared.id.number;
         self.write(out, |encoder| encoder.ok(Some(number)));
         self.end_command(body)
     }
@@ -119,18 +119,18 @@ impl<S: Service> Session<S> {
             message.token,
             message.feed_back,
         )?;
-        if let Some(skipped) = self.skip(body, out, message.reset_error()) {
+        if let Some(skipped) = self.skip(body, out, message.reset_error) {
             return Ok(skipped);
         }
         let conn = &self.shared.conn;
         let cached;
-        let text = match message.source() {
-            Source::Text(text) => text,
-            Source::Store(text, digest) => {
+        let text = match (message.stmt.as_deref(), message.stmt_digest.as_deref()) {
+            (Some(text), None) => text,
+            (Some(text), Some(digest)) => {
                 self.keep_sql(digest, text);
                 text
             }
-            Source::Cached(digest) => {
+            (None, Some(digest)) => {
                 match conn.server.sql.get(conn.group(), conn.account(), digest) {
                     Some(text) => {
                         cached = text;
@@ -139,11 +139,17 @@ impl<S: Service> Session<S> {
                     None => return Ok(self.miss(out, body, "do not exist query!")),
                 }
             }
-            Source::Neither => {
+            (None, None) => {
                 return Err(SessionError::unsupported("Neither stmt nor digest exist."));
             }
         };
-        let request = Request::Sql(Sql { text, message });
+        let request = Request::Sql(Sql {
+            text,
+            args: &message.args,
+            hint: message.hint.as_deref().unwrap_or_default(),
+            schema: message.schema_name.as_deref(),
+            message,
+        });
         Ok(self.execute(body, out, form, request))
     }
 
@@ -171,19 +177,19 @@ impl<S: Service> Session<S> {
             message.token,
             message.feed_back,
         )?;
-        if let Some(skipped) = self.skip(body, out, message.reset_error()) {
+        if let Some(skipped) = self.skip(body, out, message.reset_error) {
             return Ok(skipped);
         }
         let conn = &self.shared.conn;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;
-        let (plan, audit) = match message.source() {
-            Source::Text(plan) => (plan, own_audit),
-            Source::Store(plan, digest) => {
+        let (plan, audit) = match (&message.plan, message.plan_digest.as_deref()) {
+            (Some(plan), None) => (plan, own_audit),
+            (Some(plan), Some(digest)) => {
                 self.keep_plan(digest, plan, plan_bytes, own_audit);
                 (plan, own_audit)
             }
-            Source::Cached(digest) => {
+            (None, Some(digest)) => {
                 match conn.server.plans.get(conn.group(), conn.account(), digest) {
                     Some(kept) => {
                         cached = kept;
@@ -192,11 +198,12 @@ impl<S: Service> Session<S> {
                     None => return Ok(self.miss(out, body, "do not exist plan!")),
                 }
             }
-            Source::Neither => {
+            (None, None) => {
                 return Err(SessionError::unsupported("Neither plan nor digest exist."));
             }
         };
-        let request = Request::Plan(Plan { plan, audit, message });
+        let parameters = &message.parameters;
+        let request = Request::Plan(Plan { plan, parameters, audit, message });
         Ok(self.execute(body, out, form, request))
     }
 
@@ -210,16 +217,16 @@ impl<S: Service> Session<S> {
     }
 
     /// Answers a request that an earlier failure keeps from running. Its text and plan are not kept
-    /// either. Returns `None` if the request may run.
+    /// either. Returns `None` if the request may run. An absent `reset_error` stands for true.
     fn skip(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
-        reset_error: bool,
+        reset_error: Option<bool>,
     ) -> Option<StepResult> {
         let error = match (body.expect_blocks.check(), &body.last_error) {
             (Err(error), _) => error,
-            (Ok(()), Some(error)) if !reset_error => error.clone(),
+            (Ok(()), Some(error)) if reset_error == Some(false) => error.clone(),
             (Ok(()), _) => return None,
         };
         Some(self.answer(body, out, Err(error)))
@@ -249,8 +256,8 @@ impl<S: Service> Session<S> {
             in_span!(
                 self.served.service.execute(session, request, &mut reply),
                 "request",
-                connection = self.shared.conn.net.id().number(),
-                session = self.shared.id.number(),
+                connection = self.shared.conn.net.id().number,
+                session = self.shared.id.number,
                 class = self.shared.class().name()
             )
         }));
@@ -419,7 +426,7 @@ impl<S: Service> Session<S> {
 
     pub(super) fn close_service_session(&self, body: &mut Body<S::Session>) {
         self.shared.set_class(self.shared.conn.class);
-        self.shared.set_cancel(Cancel::none());
+        self.shared.set_cancel(Cancel::default());
         if let Some(session) = body.session.take() {
             let group = self.shared.conn.group();
             let closed = || self.served.service.closed(session);

@@ -32,7 +32,7 @@ impl Service for Nothing {
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(&self, (): &mut (), _: Request<'_>, _: &mut Reply<'_>) -> Result<(), SessionError> {
@@ -67,7 +67,7 @@ where
     }
 
     fn open(&self, _: &Peer, id: SessionId) -> Result<(u64, Cancel), SessionError> {
-        Ok((id.wire(), Cancel::none()))
+        Ok((id.wire, Cancel::default()))
     }
 
     fn execute(
@@ -111,7 +111,7 @@ fn connect(runtime: &Simulated) -> (Arc<ServerConn>, PeerSocket) {
         address: conn.peer_addr().clone(),
         connection: conn.id(),
     };
-    let account = server.accounts.of(peer.account().name(), clock::now());
+    let account = server.accounts.of(peer.account.name(), clock::now());
     let server_conn = ServerConn::new(ConnShared::new(conn, Dialect::default(), server));
     server_conn.conn.log_in(peer, account);
     while runtime.take_task(false) {

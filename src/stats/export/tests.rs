@@ -84,7 +84,7 @@ fn what_is_exported_is_what_the_lines_say_under_the_same_names() {
     histograms.add_to(&mut snapshot);
 
     let kept = Kept::default();
-    metrics::with_local_recorder(&kept, || Exporter::new().export(&snapshot));
+    metrics::with_local_recorder(&kept, || Exporter::default().export(&snapshot));
     let lines = snapshot.to_lines();
     for line in lines.lines() {
         let (name, value) = line.split_once(' ').expect("two words");

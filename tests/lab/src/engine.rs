@@ -84,16 +84,16 @@ impl Service for Engine {
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
         self.control.note_login(format!("{login:?}"));
-        assert_ne!(login.user(), b"panic", "a panic that is meant");
-        login.check(self.accounts.get(login.user()))?;
-        if login.user() == b"other" {
+        assert_ne!(login.user, b"panic", "a panic that is meant");
+        login.check(self.accounts.get(login.user))?;
+        if login.user == b"other" {
             stall::run(|| self.control.pass_held("login"));
         }
-        if login.user() == b"nobody" {
-            return Err(AuthError::locked());
+        if login.user == b"nobody" {
+            return Err(AuthError::Locked);
         }
         let limits = *self.control.limits.lock().expect("no test panics under it");
-        Ok(Account::new(&String::from_utf8_lossy(login.user())).limits(limits))
+        Ok(Account::new(&String::from_utf8_lossy(login.user)).limits(limits))
     }
 
     fn digest_salt(&self, user: &[u8]) -> Option<DigestSalt> {
@@ -101,7 +101,7 @@ impl Service for Engine {
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {
-        let account = peer.account().name().to_owned();
+        let account = peer.account.name().to_owned();
         self.control.pass_held("open");
         assert_ne!(account, "panic-open", "a panic that is meant");
         if account == "no-entry" {
@@ -136,7 +136,7 @@ impl Service for Engine {
 
     fn in_transaction(&self, session: &Session) -> bool {
         session.spring("in_transaction");
-        session.in_transaction || self.control.is_locked_by(session.id.number())
+        session.in_transaction || self.control.is_locked_by(session.id.number)
     }
 
     fn cancelled(&self, session: &mut Session) {
@@ -152,7 +152,7 @@ impl Service for Engine {
     }
 
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
-        assert_ne!(peer.account().name(), "panic-clock", "a panic that is meant");
+        assert_ne!(peer.account.name(), "panic-clock", "a panic that is meant");
         self.control.pass_held("clock");
         Ok(self.control.timestamps(count))
     }
@@ -167,7 +167,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.control.unlock(self.id.number());
+        self.control.unlock(self.id.number);
         Counts::add(&self.control.counts.dropped);
     }
 }

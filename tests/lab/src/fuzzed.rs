@@ -309,11 +309,11 @@ impl Service for Engine {
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
         login.check(Some(&StoredPassword::of(SECRET.as_bytes())))?;
-        Ok(Account::new(&String::from_utf8_lossy(login.user())))
+        Ok(Account::new(&String::from_utf8_lossy(login.user)))
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<(bool, Cancel), SessionError> {
-        Ok((false, Cancel::none()))
+        Ok((false, Cancel::default()))
     }
 
     fn execute(
@@ -323,8 +323,8 @@ impl Service for Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let text = match request {
-            Request::Sql(sql) => sql.text(),
-            Request::Savepoint(savepoint) => savepoint.name(),
+            Request::Sql(sql) => sql.text,
+            Request::Savepoint(savepoint) => savepoint.name,
             _ => &[],
         };
         match (text.first().map_or(0, |first| first % 8), text.len()) {
@@ -337,7 +337,7 @@ impl Service for Engine {
             }
             (4 | 5, _) => return rows(reply, text.get(1).copied().unwrap_or(0).into()),
             (6, _) => *session = !*session,
-            _ => reply.affected(1),
+            _ => reply.ending().affected = 1,
         }
         Ok(())
     }

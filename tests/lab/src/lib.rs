@@ -34,7 +34,7 @@ use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::net::{Address, Listener, Protocol, ToListen};
+use epoll_group::net::{Address, Listener, Protocol, ToAddress};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, DrainReport, Runtime};
 
@@ -135,7 +135,7 @@ impl Server {
         Self { _dir: dir, ..Self::start_at(at, config, protocol) }
     }
 
-    pub fn start_at(at: impl ToListen, config: Config, protocol: impl Protocol) -> Self {
+    pub fn start_at(at: impl ToAddress, config: Config, protocol: impl Protocol) -> Self {
         make_room();
         let runtime = Runtime::builder().config(config).start().expect("a runtime");
         let listener = runtime.listen(at, protocol).expect("a listener");

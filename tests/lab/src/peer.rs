@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use epoll_group::codec::frame::{HEADER_BYTES, Header};
+use epoll_group::codec::frame::{Dialect, HEADER_BYTES, Header};
 use epoll_group::net::Address;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -121,8 +121,8 @@ impl Peer {
     #[track_caller]
     pub fn receive_frame(&mut self) -> Vec<u8> {
         let mut bytes = self.receive(HEADER_BYTES);
-        let header = Header::parse(&bytes, u32::MAX).expect("a good header").expect("all of it");
-        bytes.extend(self.receive(header.body_bytes as usize));
+        let header = Dialect::Legacy.parse(&bytes, u32::MAX).expect("a good header");
+        bytes.extend(self.receive(header.expect("all of it").body_bytes as usize));
         bytes
     }
 

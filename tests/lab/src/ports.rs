@@ -34,10 +34,6 @@ impl Name {
 }
 
 impl ToAddress for Name {
-    fn to_address(&self) -> io::Result<Address> {
-        Ok(self.0[0].clone())
-    }
-
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
         Ok(self.0.clone())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use epoll_group::codec::frame::Header;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 
 use super::{LONG, eventually};
@@ -32,7 +32,7 @@ impl Ends {
     }
 }
 
-/// Echoes whole frames of [`Header`].
+/// Echoes whole frames of [`Dialect::Legacy`].
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     pub ends: Ends,
@@ -49,12 +49,15 @@ impl Protocol for Frames {
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         let limit = if self.limit == 0 { 64 << 20 } else { self.limit };
-        while let Some(header) = Header::parse(input.bytes(), limit).map_err(Close::error)? {
-            if input.len() < header.frame_bytes() {
-                input.need(header.frame_bytes());
+        while let Some(header) =
+            Dialect::Legacy.parse(input.bytes(), limit).map_err(Close::error)?
+        {
+            let frame_bytes = Dialect::Legacy.frame_bytes(&header);
+            if input.len() < frame_bytes {
+                input.need(frame_bytes);
                 break;
             }
-            conn.send(input.take(header.frame_bytes()));
+            conn.send(input.take(frame_bytes));
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Protocol for Database {
     }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
-        let session = conn.id().number();
+        let session = conn.id().number;
         while input.len() >= 2 {
             let request = input.take(2);
             let (op, row, usual) = (request[0], usize::from(request[1]), conn.class());
@@ -119,7 +119,7 @@ impl Protocol for Database {
     }
 
     fn closed(&self, conn: &Connection, (): (), _: &CloseReason) {
-        self.0.unlock_all(conn.id().number());
+        self.0.unlock_all(conn.id().number);
     }
 }
 

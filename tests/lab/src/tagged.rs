@@ -95,7 +95,7 @@ impl Service for Tagged {
         let Request::Sql(sql) = request else {
             return Err(SessionError::unsupported("statements only"));
         };
-        let statement = String::from_utf8_lossy(sql.text()).into_owned();
+        let statement = String::from_utf8_lossy(sql.text).into_owned();
         let mut words = statement.split(' ');
         let Some(tag) = words.next().and_then(|tag| tag.parse().ok()) else {
             return Err(SessionError::unsupported("a statement without a tag"));

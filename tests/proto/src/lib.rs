@@ -36,6 +36,16 @@ pub fn pool() -> &'static DescriptorPool {
     &POOL
 }
 
+/// Every kind of a client's message.
+pub fn client_kinds() -> impl Iterator<Item = ClientKind> {
+    (0..=u8::MAX).filter_map(ClientKind::from_number)
+}
+
+/// Every kind of a server's message. Second numbers of kinds begin at 100.
+pub fn server_kinds() -> impl Iterator<Item = ServerKind> {
+    (0..100).filter_map(ServerKind::from_number)
+}
+
 /// Message in the body of a client's frame; `None` for the kinds that no file describes.
 pub const fn client_message(kind: ClientKind) -> Option<&'static str> {
     Some(match kind {

@@ -178,7 +178,7 @@ fn what_is_out_of_place_ends_the_request_and_never_reaches_the_client() {
         // The statement did not ask for chunks.
         ([meta(), vec![chunk(1, "x")]].concat(), "RESULTSET_CHUNK"),
     ];
-    let made_by_the_layer = ServerKind::ALL.iter().copied().filter(|kind| {
+    let made_by_the_layer = (0..100).filter_map(ServerKind::from_number).filter(|kind| {
         use ServerKind::{Chunk, ColumnMetaData, FetchDoneMoreResultsets, Row};
         ![ColumnMetaData, Row, Chunk, FetchDoneMoreResultsets].contains(kind)
     });

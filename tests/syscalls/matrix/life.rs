@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::net::{Close, Connection, Input, ListenError, Listener};
+use epoll_group::net::{Close, Connection, Input, ListenError, ListenOptions, Listener};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
 
@@ -108,7 +108,7 @@ pub(super) fn listen(row: &Row) {
         let host = TcpListener::bind("127.0.0.1:0").expect("bound");
         on_behalf(Side::Server, || match row.when {
             When::ListenUnix => runtime.listen(dir.socket().as_path(), protocol),
-            When::Adopt => runtime.listen(host, protocol),
+            When::Adopt => runtime.listen_on([host], ListenOptions::new(), protocol),
             _ if row.call == Call::Getaddrinfo => runtime.listen("localhost:0", protocol),
             _ => runtime.listen("127.0.0.1:0", protocol),
         })

@@ -17,11 +17,11 @@ use crate::world::World;
 pub(crate) enum When {
     /// `Builder::start`.
     Start,
-    /// `Runtime::listen` on an address of TCP.
+    /// `Handle::listen` on an address of TCP.
     Listen,
     /// The same on a path.
     ListenUnix,
-    /// The same with a listener of the host.
+    /// `Handle::listen_on`, with a socket of the host.
     Adopt,
     /// A peer has connected.
     Accept,

@@ -71,7 +71,7 @@ fn page() -> String {
     let mut page = HEAD.replace("ERRNOS", &names(&errnos)).replace("LOST", &names(LOST));
     let times: [(&[When], _); 6] = [
         (&[When::Start], "`Builder::start`"),
-        (&[When::Listen, When::ListenUnix, When::Adopt], "`Runtime::listen`"),
+        (&[When::Listen, When::ListenUnix, When::Adopt], "`Handle::listen` and `listen_on`"),
         (
             &[When::Accept, When::Serve, When::ServeUnix, When::Login, When::Grow],
             "Connections are served",

@@ -342,7 +342,7 @@ impl Conversation for Statements {
             let session = known.ok_or_else(|| format!("session {:#x}", frame.session()))?;
             let (sql, right) = self.statements[session.step];
             let seen = &mut session.seen;
-            match (ServerKind::from_number_or_alias(frame.kind()), self.job.in_chunks) {
+            match (ServerKind::from_number(frame.kind()), self.job.in_chunks) {
                 (Some(ServerKind::ColumnMetaData | ServerKind::FetchDone), _) => {}
                 (Some(ServerKind::Row), false) => {
                     let row = self.reader.row(frame.body()).map_err(text)?;

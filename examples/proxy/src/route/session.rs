@@ -1,7 +1,8 @@
 //! Statements about the session: settings, transactions, and what a server tells of itself.
 
 use epoll_group::codec::proto::notice::Level;
-use epoll_group::session::{SavepointAction, SessionError};
+use epoll_group::codec::proto::tso::Operation;
+use epoll_group::session::SessionError;
 use sqlparser::ast::{
     self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, ShowCreateObject,
     ShowStatementIn, ShowStatementOptions, TransactionAccessMode, TransactionIsolationLevel,
@@ -62,16 +63,16 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
         Sql::Commit { chain: false, end: false, modifier: None } => Ok(Statement::Own(Own::Commit)),
         Sql::Rollback { chain: false, savepoint: None } => Ok(Statement::Own(Own::Rollback)),
         Sql::Rollback { chain: false, savepoint: Some(name) } => {
-            Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::RollBack)))
+            Ok(Statement::Own(Own::Savepoint(name.value.clone(), Operation::Rollback)))
         }
         Sql::Commit { .. } | Sql::Rollback { .. } => {
             Err(unroutable("and chain", "the next transaction may be on another node"))
         }
         Sql::Savepoint { name } => {
-            Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::Set)))
+            Ok(Statement::Own(Own::Savepoint(name.value.clone(), Operation::Set)))
         }
         Sql::ReleaseSavepoint { name } => {
-            Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::Release)))
+            Ok(Statement::Own(Own::Savepoint(name.value.clone(), Operation::Release)))
         }
         Sql::ShowVariables { filter: Some(filter), global: false, .. } => {
             let filter = filter.to_string().to_ascii_lowercase();

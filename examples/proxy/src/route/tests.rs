@@ -3,8 +3,8 @@
 mod plans;
 mod spread;
 
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::{Any, Scalar};
-use epoll_group::session::SavepointAction;
 use proptest::prelude::*;
 
 use super::read::read;
@@ -26,14 +26,14 @@ fn catalogue() -> Catalogue {
 fn routed(text: &str, arguments: &[Any]) -> String {
     let statement = match read(text.as_bytes(), &catalogue()) {
         Ok(statement) => statement,
-        Err(error) => return format!("{}", error.code()),
+        Err(error) => return format!("{}", error.code),
     };
     let Statement::Rows(rows) = statement else { return format!("{statement:?}") };
     let place = match &rows.ids {
         None if rows.merge.is_err() => return "1235".to_owned(),
         None => "all".to_owned(),
         Some(ids) => match ids.nodes(arguments, NODES) {
-            Err(error) => return format!("{}", error.code()),
+            Err(error) => return format!("{}", error.code),
             Ok(nodes) if nodes.is_empty() => "any".to_owned(),
             Ok(nodes) => nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(" "),
         },
@@ -174,7 +174,7 @@ fn what_may_be_elsewhere_goes_to_all_nodes_or_is_refused() {
         ("xa start 'a'", "1235"),
         ("xa commit 'a'", "1235"),
     ]);
-    assert_eq!(read(b"\xff", &catalogue()).expect_err("no text").code(), 1300);
+    assert_eq!(read(b"\xff", &catalogue()).expect_err("no text").code, 1300);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn what_is_nested_too_deep_does_not_end_the_process() {
     ];
     for text in deep {
         let error = read(text.as_bytes(), &catalogue()).expect_err("it is refused");
-        assert!([1064, 1235].contains(&error.code()), "{error}");
+        assert!([1064, 1235].contains(&error.code), "{error}");
     }
     let wide = format!("select c from sbtest1 where id in (5{})", ", 5".repeat(100_000));
     assert_eq!(routed(&wide, &[]), "n1");
@@ -402,10 +402,10 @@ fn the_session_is_the_proxys() {
     is("commit", Own::Commit);
     is("commit work", Own::Commit);
     is("rollback", Own::Rollback);
-    is("savepoint a", Own::Savepoint("a".to_owned(), SavepointAction::Set));
-    is("release savepoint a", Own::Savepoint("a".to_owned(), SavepointAction::Release));
-    is("rollback to a", Own::Savepoint("a".to_owned(), SavepointAction::RollBack));
-    is("rollback to savepoint a", Own::Savepoint("a".to_owned(), SavepointAction::RollBack));
+    is("savepoint a", Own::Savepoint("a".to_owned(), Operation::Set));
+    is("release savepoint a", Own::Savepoint("a".to_owned(), Operation::Release));
+    is("rollback to a", Own::Savepoint("a".to_owned(), Operation::Rollback));
+    is("rollback to savepoint a", Own::Savepoint("a".to_owned(), Operation::Rollback));
     for text in ["set autocommit=0", "SET @@autocommit = off", "set session autocommit = false"] {
         is(text, Own::Autocommit(false));
     }

@@ -46,7 +46,7 @@ fn a_standby_takes_over_when_a_primary_dies() {
     });
     assert_eq!(rows(&mut one, "select k from sbtest1 where id = 2"), "20;");
     let versions: Vec<_> =
-        world.fleet.nodes.status().iter().map(|status| status.version.number()).collect();
+        world.fleet.nodes.status().iter().map(|status| status.version.0).collect();
     assert_eq!(versions, [1, 0]);
     assert_eq!(rows(&mut one, "select count(*) from sbtest1"), "8;");
     world.settled();
@@ -74,9 +74,7 @@ fn a_loss_in_the_middle_of_an_answer_starts_a_probe() {
             // The data node interrupted the statement before its connections were cut.
             return false;
         }
-        until("it is the turn of the stand-by", || {
-            world.fleet.nodes.get(0).version().number() == 1
-        });
+        until("it is the turn of the stand-by", || world.fleet.nodes.get(0).version().0 == 1);
         true
     };
     for (before, text) in [
@@ -128,11 +126,11 @@ impl Service for Refusing {
     type Session = ();
 
     fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
-        if self.at_login { Err(AuthError::denied()) } else { Ok(Account::new("proxy")) }
+        if self.at_login { Err(AuthError::Denied) } else { Ok(Account::new("proxy")) }
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(
@@ -158,7 +156,7 @@ impl Service for Breaking {
     }
 
     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::none()))
+        Ok(((), Cancel::default()))
     }
 
     fn execute(
@@ -168,7 +166,7 @@ impl Service for Breaking {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         match request {
-            session::Request::Sql(sql) if sql.text().starts_with(b"drop") => {
+            session::Request::Sql(sql) if sql.text.starts_with(b"drop") => {
                 reply.columns(&[Column::signed("a")])?;
                 reply.row(|row| row.int(1))?;
                 reply.flush();
@@ -194,7 +192,7 @@ fn a_loss_in_the_answer_to_a_definition_starts_a_probe() {
     let fleet = Fleet::start_with(2, patience(), primary).expect("they start");
     let mut session = fleet.client(&runtime).and_then(|client| Ok(client.session()?));
     refused(session.as_mut().expect("the proxy is there"), "drop table sbtest1");
-    until("it is the turn of the stand-by", || fleet.nodes.get(0).version().number() == 1);
+    until("it is the turn of the stand-by", || fleet.nodes.get(0).version().0 == 1);
 }
 
 /// Version of a node after its server was suspected.
@@ -204,7 +202,7 @@ fn version_after_probe(silence: Duration, endpoints: impl Fn(Vec<String>) -> Vec
     let node = fleet.nodes.get(0);
     fleet.nodes.suspect(0, node.version());
     until("the probe has ended", || !node.is_probed.load(Ordering::Acquire));
-    node.version().number()
+    node.version().0
 }
 
 #[test]
@@ -256,7 +254,7 @@ fn a_node_is_not_suspected_when_its_sessions_are_lent() {
     let node = fleet.nodes.get(0);
     fleet.nodes.suspect(0, node.version());
     until("the probe has ended", || !node.is_probed.load(Ordering::Acquire));
-    assert_eq!(node.version().number(), 0);
+    assert_eq!(node.version().0, 0);
 }
 
 #[test]

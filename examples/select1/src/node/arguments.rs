@@ -7,7 +7,7 @@
 
 use epoll_group::codec::message::{AnyValue, ScalarValue};
 use epoll_group::codec::proto::value::{Any, Scalar};
-use epoll_group::codec::value::Decimal;
+use epoll_group::codec::value::{Decimal, Value as Cell};
 use epoll_group::session::{Row, SessionError};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
@@ -153,13 +153,13 @@ pub fn write(row: &mut Row<'_>, value: ScalarValue<'_>) {
         ScalarValue::Signed(number) => row.int(number),
         ScalarValue::Unsigned(number) => row.uint(number),
         ScalarValue::Bool(is) => row.int(is.into()),
-        ScalarValue::Double(number) => row.double(number),
-        ScalarValue::Float(number) => row.float(number),
+        ScalarValue::Double(number) => row.value(Cell::Double(number)),
+        ScalarValue::Float(number) => row.value(Cell::Float(number)),
         ScalarValue::Octets(bytes) | ScalarValue::String(bytes, _) => row.text(bytes),
-        ScalarValue::RawString(text) => match decimal(text) {
-            Some(decimal) => row.decimal(decimal),
-            None => row.double(number(text).and_then(|text| text.parse().ok()).unwrap_or(0.0)),
-        },
+        ScalarValue::RawString(text) => row.value(match decimal(text) {
+            Some(decimal) => Cell::Decimal(decimal),
+            None => Cell::Double(number(text).and_then(|text| text.parse().ok()).unwrap_or(0.0)),
+        }),
         _ => row.null(),
     }
 }
@@ -190,8 +190,8 @@ mod tests {
         {
             assert!(read(&[scalar.into()]).is_err());
         }
-        assert_eq!(to_sql(ScalarValue::Unsigned(u64::MAX)).expect_err("too large").code(), 1264);
-        assert_eq!(to_sql(ScalarValue::String(b"\xff", None)).expect_err("no text").code(), 1300);
+        assert_eq!(to_sql(ScalarValue::Unsigned(u64::MAX)).expect_err("too large").code, 1264);
+        assert_eq!(to_sql(ScalarValue::String(b"\xff", None)).expect_err("no text").code, 1300);
         assert!(to_sql(ScalarValue::String(b"\xff", Some(8))).is_ok());
     }
 

@@ -13,7 +13,7 @@ mod value;
 use std::sync::Arc;
 
 use epoll_group::codec::proto::resultset::OriginalType;
-use epoll_group::codec::row::Column;
+use epoll_group::codec::row::{Column, ColumnType};
 
 pub use declared::{OUT_OF_RANGE, range};
 pub use domain::{Domain, TOO_LONG, TRUNCATED, from_hex, names, written};
@@ -112,46 +112,52 @@ impl Description {
     /// Returns the column for the reply.
     pub fn column(&self) -> Column<'_> {
         let Self { name, facts, .. } = self;
+        let collation = TEXT_COLLATION;
+        let new = |kind| Column::new(name, kind);
         let mut column = match self.kind.unwrap_or(Type::Null) {
-            Type::Signed(kind) => Column::int(name, kind),
-            Type::Unsigned(kind) => Column::uint(name, kind),
-            Type::Year => Column::year(name),
-            Type::Float => Column::float(name),
-            Type::Double => Column::double(name),
-            Type::Decimal { digits, scale } => Column::decimal(name, digits.into(), scale.into()),
-            Type::Date => Column::date(name),
-            Type::DateTime(digits) => Column::datetime(name, digits.into()),
-            Type::Timestamp(digits) => Column::timestamp(name, digits.into()),
-            Type::Time(digits) => Column::time(name, digits.into()),
-            Type::Char(length) => Column::char(name, TEXT_COLLATION, in_bytes(length)),
-            Type::VarChar(length) => Column::text(name, TEXT_COLLATION, in_bytes(length)),
+            Type::Signed(kind) => new(ColumnType::Int(kind)),
+            Type::Unsigned(kind) => new(ColumnType::Uint(kind)),
+            Type::Year => new(ColumnType::Year),
+            Type::Float => new(ColumnType::Float),
+            Type::Double => new(ColumnType::Double),
+            Type::Decimal { digits, scale } => {
+                new(ColumnType::Decimal { digits: digits.into(), scale: scale.into() })
+            }
+            Type::Date => new(ColumnType::Date),
+            Type::DateTime(digits) => new(ColumnType::DateTime { digits: digits.into() }),
+            Type::Timestamp(digits) => new(ColumnType::Timestamp { digits: digits.into() }),
+            Type::Time(digits) => new(ColumnType::Time { digits: digits.into() }),
+            Type::Char(length) => new(ColumnType::Char { collation, length: in_bytes(length) }),
+            Type::VarChar(length) => new(ColumnType::Text { collation, length: in_bytes(length) }),
             Type::Text(kind, length) => {
-                let mut column = Column::blob(name).length(length);
+                let mut column = new(ColumnType::Blob { length });
                 (column.original_type, column.collation) = (kind, Some(TEXT_COLLATION));
                 // No longer binary.
                 column.original_flags = column.original_flags.map(|flags| flags & !(1 << 7));
                 column
             }
             Type::Binary(length) => {
-                let mut column = Column::char(name, Column::BINARY, length);
+                let mut column = new(ColumnType::Char { collation: Column::BINARY, length });
                 column.original_flags = column.original_flags.map(|flags| flags | 1 << 7);
                 column
             }
-            Type::VarBinary(length) => Column::binary(name, length),
+            Type::VarBinary(length) => new(ColumnType::Binary { length }),
             Type::Blob(kind, length) => {
-                let mut column = Column::blob(name).length(length);
+                let mut column = new(ColumnType::Blob { length });
                 column.original_type = kind;
                 column
             }
-            Type::Json => Column::json(name),
-            Type::Bit(bits) => Column::bit(name, bits),
-            Type::Enum(length) => Column::enumeration(name, TEXT_COLLATION, in_bytes(length)),
-            Type::Set(length) => Column::set(name, TEXT_COLLATION, in_bytes(length)),
-            Type::Null => Column::null(name),
+            Type::Json => new(ColumnType::Json),
+            Type::Bit(bits) => new(ColumnType::Bit { bits }),
+            Type::Enum(length) => new(ColumnType::Enum { collation, length: in_bytes(length) }),
+            Type::Set(length) => new(ColumnType::Set { collation, length: in_bytes(length) }),
+            Type::Null => new(ColumnType::Null),
         };
         if !self.table.is_empty() {
-            column = column.original_name(&self.original_name).table(&self.table);
-            column = column.original_table(&self.table).schema(&self.schema);
+            column.original_name = Some(self.original_name.as_bytes());
+            column.table = Some(self.table.as_bytes());
+            column.original_table = Some(self.table.as_bytes());
+            column.schema = Some(self.schema.as_bytes());
         }
         if facts.not_null {
             column = column.not_null();

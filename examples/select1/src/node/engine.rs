@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epoll_group::Handle;
 use epoll_group::codec::proto::notice::Level;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::session::{
-    Account, AuthError, Cancel, Login, Peer, Reply, Request, Savepoint, SavepointAction, Service,
-    SessionError, SessionId, Sql,
+    Account, AuthError, Cancel, Login, Peer, Reply, Request, Savepoint, Service, SessionError,
+    SessionId, Sql,
 };
 
 use crate::node::branches::Branches;
@@ -100,15 +101,15 @@ impl Engine {
         sql: Sql<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        if let Some(schema) = sql.schema() {
-            let database = self.database(session, schema).map_err(|error| {
-                SessionError::fatal(error.code(), error.state(), error.message())
-            })?;
+        if let Some(schema) = sql.schema {
+            let database = self
+                .database(session, schema)
+                .map_err(|error| SessionError::fatal(error.code, &error.state, error.message))?;
             session.change_database(database)?;
         }
-        let text = std::str::from_utf8(sql.text()).map_err(|_| not_utf8())?;
-        let text = hint::apply(sql.hint(), text)?;
-        let arguments = arguments::read(sql.args())?;
+        let text = std::str::from_utf8(sql.text).map_err(|_| not_utf8())?;
+        let text = hint::apply(sql.hint, text)?;
+        let arguments = arguments::read(sql.args)?;
         let (text, arguments) = dialect::splice_names(text, arguments)?;
         let database = &session.database;
         let prepared = database.statements.read(&text, &database.schema)?;
@@ -142,12 +143,11 @@ impl Engine {
         session: &mut EngineSession,
         savepoint: Savepoint<'_>,
     ) -> Result<(), SessionError> {
-        let name = std::str::from_utf8(savepoint.name()).map_err(|_| not_utf8())?;
-        match savepoint.action() {
-            SavepointAction::Set => self.set_savepoint(session, name),
-            SavepointAction::Release => self.release_savepoint(session, name),
-            SavepointAction::RollBack => self.roll_back_to(session, name),
-            _ => Err(unsupported("this savepoint operation")),
+        let name = std::str::from_utf8(savepoint.name).map_err(|_| not_utf8())?;
+        match savepoint.action {
+            Operation::Set => self.set_savepoint(session, name),
+            Operation::Release => self.release_savepoint(session, name),
+            Operation::Rollback => self.roll_back_to(session, name),
         }
     }
 
@@ -167,21 +167,21 @@ impl Service for Engine {
     type Session = EngineSession;
 
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
-        let user = self.users.get(login.user());
+        let user = self.users.get(login.user);
         login.check(user.map(|user| &user.password))?;
-        let user = user.ok_or_else(AuthError::denied)?;
-        if !login.schema().is_empty() {
-            let database = user.database(login.schema(), &self.databases);
-            database.map_err(|_| AuthError::schema())?;
+        let user = user.ok_or(AuthError::Denied)?;
+        if !login.schema.is_empty() {
+            let database = user.database(login.schema, &self.databases);
+            database.map_err(|_| AuthError::Schema)?;
         }
         Ok(Account::new(&user.name))
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(EngineSession, Cancel), SessionError> {
         let counted = (!id.is_auto_commit()).then(|| self.operator.count_session());
-        let user = self.users.get(peer.account().name().as_bytes());
+        let user = self.users.get(peer.account.name().as_bytes());
         let user = Arc::clone(user.expect("only a known user has logged in"));
-        let session = EngineSession::new(id.number(), user, Locals::new(&self.globals), counted);
+        let session = EngineSession::new(id.number, user, Locals::new(&self.globals), counted);
         let interrupt = Arc::clone(session.interrupt());
         Ok((session, Cancel::new(move |_| interrupt.cancel())))
     }

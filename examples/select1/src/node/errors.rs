@@ -298,7 +298,7 @@ mod tests {
         for (sql, code, state) in cases {
             let error = db.execute(sql, []).expect_err(sql);
             let error = of_sqlite(&error, "test");
-            let found = (error.code(), error.state().escape_ascii().to_string());
+            let found = (error.code, error.state.escape_ascii().to_string());
             assert_eq!(found, (code, state.to_owned()), "{sql}: {error}");
         }
     }

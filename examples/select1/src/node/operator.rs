@@ -151,11 +151,11 @@ impl Operator {
 fn field(name: &str) -> Option<&'static Field> {
     let name = name.strip_prefix(PREFIX)?;
     let ours = name.strip_prefix(GROUP_PREFIX).unwrap_or(name);
-    Config::FIELDS.iter().find(|field| field.name() == name || field.name() == ours)
+    Config::FIELDS.iter().find(|field| field.name == name || field.name == ours)
 }
 
 fn original_name(field: &Field) -> String {
-    let name = field.name();
+    let name = field.name;
     let group = if LONGER.contains(&name) { GROUP_PREFIX } else { "" };
     format!("{PREFIX}{group}{name}")
 }
@@ -163,7 +163,7 @@ fn original_name(field: &Field) -> String {
 /// In the tunable's unit, as a plain number; switches as MySQL writes them.
 fn original_value(field: &Field, config: &Config) -> String {
     let value = field.value_in(config);
-    match field.unit() {
+    match field.unit {
         Unit::Switch => if value == "true" { "ON" } else { "OFF" }.to_owned(),
         Unit::Milliseconds => in_units(&value, 1e-3).unwrap_or(value),
         Unit::Seconds => in_units(&value, 1.0).unwrap_or(value),
@@ -235,7 +235,7 @@ mod tests {
             ("polarx_rpc_max_queued_messages", "1", 1231),
             ("polarx_rpc_epoll_groups", "3", 1238),
         ] {
-            assert_eq!(operator.set(name, Some(value)).expect_err(name).code(), code, "{name}");
+            assert_eq!(operator.set(name, Some(value)).expect_err(name).code, code, "{name}");
         }
     }
 
@@ -249,6 +249,6 @@ mod tests {
         let on = operator.histograms("ALL").expect("all is known");
         assert_eq!(on.len(), Stage::ALL.len());
         assert!(operator.histograms("reset").expect("reset is known").is_empty());
-        assert_eq!(operator.histograms("missing").expect_err("no stage").code(), 1210);
+        assert_eq!(operator.histograms("missing").expect_err("no stage").code, 1210);
     }
 }

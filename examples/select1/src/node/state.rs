@@ -159,15 +159,15 @@ impl EngineSession {
 
     /// Sends the warning to the client, and keeps it for `show warnings`.
     pub fn warn(&mut self, reply: &mut Reply<'_>, warning: Warning) {
-        reply.warning(warning.level, warning.code, warning.text.as_str());
+        reply.ending().warning(warning.level, warning.code, warning.text.as_str());
         self.keep(warning);
     }
 
     /// Notes an error, which `show warnings` then shows alone.
     pub fn failed(&mut self, error: &SessionError) {
-        let text = String::from_utf8_lossy(error.message()).into_owned();
+        let text = String::from_utf8_lossy(&error.message).into_owned();
         self.warnings.clear();
-        self.keep(Warning { level: Level::Error, code: error.code(), text });
+        self.keep(Warning { level: Level::Error, code: error.code, text });
         self.changed(-1, 0);
     }
 

@@ -73,7 +73,7 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
-        let plan = PlanRequest::read(request.message(), request.plan())?;
+        let plan = PlanRequest::read(request.message, request.plan)?;
         let db = self.reader_of(session, plan.schema().as_bytes())?;
         let rows = plan.run(db)?;
         reply.columns(&rows.columns())?;
@@ -137,8 +137,9 @@ impl Engine {
         }
         let generated = if is_generated { last_insert_id } else { 0 };
         session.changed(i64::try_from(affected).unwrap_or(i64::MAX), generated);
-        reply.affected(affected);
-        reply.last_insert_id(last_insert_id);
+        let ending = reply.ending();
+        ending.affected = affected;
+        ending.insert_id = last_insert_id;
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl Engine {
         }
         let db = self.own(session, "begin immediate")?;
         let done = code(session, db);
-        if done.as_ref().is_err_and(|error| error.code() == 1213) {
+        if done.as_ref().is_err_and(|error| error.code == 1213) {
             // Nothing but its end can help, as the client knows by the number of the error. A branch
             // ends by its own statements.
             session.lose_transaction();

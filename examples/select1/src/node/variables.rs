@@ -259,7 +259,7 @@ mod tests {
         for name in ["a", "b", "a", "b"] {
             variables.set(name, third()).expect("there is room");
         }
-        assert_eq!(variables.set("c", third()).expect_err("it is full").code(), 1037);
+        assert_eq!(variables.set("c", third()).expect_err("it is full").code, 1037);
         variables.set("a", Value::Null).expect("there is room");
         variables.set("c", third()).expect("there is room");
         assert_eq!(variables.get("c"), Some(&third()));
@@ -292,7 +292,7 @@ mod tests {
             ("character_set_client", "klingon", 1115),
         ] {
             let error = locals.set(name, Some(value)).expect_err(name);
-            assert_eq!(error.code(), code, "{name}");
+            assert_eq!(error.code, code, "{name}");
         }
     }
 

@@ -142,10 +142,10 @@ mod tests {
         let [first, late, cancelled] = [(); 3].map(|()| Arc::new(Interrupt::default()));
         let turn = lock.acquire(&first, LONG).expect("it is free");
         let error = lock.acquire(&late, Duration::from_millis(1)).expect_err("it is held");
-        assert_eq!(error.code(), 1205);
+        assert_eq!(error.code, 1205);
         cancelled.cancel();
         let error = lock.acquire(&cancelled, LONG).expect_err("it is cancelled");
-        assert_eq!(error.code(), 1317);
+        assert_eq!(error.code, 1317);
         drop(turn);
         assert!(lock.acquire(&late, LONG).is_ok());
     }

@@ -330,7 +330,7 @@ fn a_key_on_an_enum_ignores_case() {
     change(&mut client, "insert into t values ('B', 4), ('A', 5) on duplicate key update n = 6");
     assert_eq!(rows(&mut client, "select concat(e, n) from t order by e"), "a6;b4;");
     let key = GetExpr::new([(Scalar::string("e", None), Scalar::string("B", None))]);
-    let index = IndexInfo::new(Scalar::string("PRIMARY", None));
+    let index = IndexInfo { name: Scalar::string("PRIMARY", None), use_parts: None };
     let plan = AnyPlan::get(TableInfo::new(Scalar::string("t", None), None), Some(index), [key]);
     let is_b = Expr::operator("==", [Expr::reference(0), Expr::literal(Scalar::string("b", None))]);
     let plan = ExecPlan { plan: Some(plan.filter(is_b)), ..ExecPlan::default() };

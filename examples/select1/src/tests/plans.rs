@@ -21,7 +21,8 @@ pub(super) fn row_of(schema: &str, table: &str, id: i64) -> ExecPlan {
     let parameters = [table, schema].map(Scalar::plan_identifier);
     let table = TableInfo::new(Scalar::placeholder(0), Some(Scalar::placeholder(1)));
     let key = GetExpr::new([(name("id"), Scalar::placeholder(2))]);
-    let plan = AnyPlan::get(table, Some(IndexInfo::new(name("PRIMARY"))), [key]);
+    let index = IndexInfo { name: name("PRIMARY"), use_parts: None };
+    let plan = AnyPlan::get(table, Some(index), [key]);
     ExecPlan {
         plan: Some(plan.table_project(COLUMNS.map(name))),
         parameters: [&parameters[..], &[Scalar::signed(id)]].concat(),

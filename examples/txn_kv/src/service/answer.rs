@@ -1,6 +1,6 @@
 //! Results of the store as replies.
 
-use epoll_group::codec::row::Column;
+use epoll_group::codec::row::{Column, ColumnType};
 use epoll_group::session::{Reply, Row, SessionError};
 
 use super::unread::{Share, Unread};
@@ -20,9 +20,10 @@ pub(super) fn txn(
     tells: bool,
     unread: &Share,
 ) -> Result<(), SessionError> {
-    reply.last_insert_id(outcome.revision);
+    let ending = reply.ending();
+    ending.insert_id = outcome.revision;
     if tells {
-        reply.info(if outcome.succeeded { "then" } else { "else" });
+        ending.info = if outcome.succeeded { "then" } else { "else" }.into();
     }
     let (mut affected, mut reads) = (0, false);
     for result in &outcome.results {
@@ -32,7 +33,7 @@ pub(super) fn txn(
             OpResult::Found(_) => reads = true,
         }
     }
-    reply.affected(affected);
+    ending.affected = affected;
     if !reads {
         return Ok(());
     }
@@ -53,7 +54,7 @@ pub(super) fn found(
     found: Found,
     unread: &Share,
 ) -> Result<(), SessionError> {
-    reply.last_insert_id(found.revision);
+    reply.ending().insert_id = found.revision;
     entries(reply, found.entries.into_iter().map(|entry| (0, entry)).collect(), unread)
 }
 
@@ -67,8 +68,8 @@ fn entries(
     let held = unread.hold(found.iter().map(|(_, entry)| entry.record.bytes()).sum());
     reply.columns(&[
         Column::unsigned("op"),
-        Column::binary("key", KEY_BYTES),
-        Column::binary("value", VALUE_BYTES),
+        Column::new("key", ColumnType::Binary { length: KEY_BYTES }),
+        Column::new("value", ColumnType::Binary { length: VALUE_BYTES }),
         Column::unsigned("created"),
         Column::unsigned("modified"),
         Column::unsigned("version"),

@@ -1,7 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use epoll_group::codec::proto::value::{Any, Array, Scalar};
+use epoll_group::codec::proto::value::{Any, AnyType, Array, Scalar};
 
 use super::{Encoded, MOST_OPERATIONS, Statement, StatementError};
 use crate::record::Key;
@@ -219,7 +219,7 @@ fn wrong_arguments_are_told_by_their_number() {
     for (text, arguments, expected) in cases {
         assert_eq!(parse_with(text, arguments), Err(expected.to_owned()), "{text}");
     }
-    let array = Any::from(Array::default());
+    let array = Any { r#type: AnyType::Array, array: Some(Array::default()), ..Any::default() };
     let error = Statement::parse(b"get ?", &[array]).expect_err("an array");
     assert_eq!(error.to_string(), "argument 1: expected a scalar, found no scalar");
     assert!(error.is_of_arguments());

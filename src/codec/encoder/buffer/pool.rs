@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// while one page is pushed or popped, and no page is allocated or freed under it. The pool bounds
 /// the spare pages, not the pages in use: a buffer always gets its page, new if need be.
 ///
-/// *Units*: at most `max_pages` × `page_bytes` bytes are kept.
+/// *Units*: at most `max_pages` × `page_bytes` bytes are kept. The default pool keeps 256 pages of
+/// 16 KiB: 4 MiB.
 #[derive(Clone)]
 pub struct PagePool {
     shared: Arc<Shared>,
@@ -26,7 +27,7 @@ impl PagePool {
     pub(crate) const MIN_PAGE_BYTES: usize = 64;
 
     /// Page size of the default pool: see the numbers in the docs of [`encoder`](crate::codec::encoder).
-    pub const DEFAULT_PAGE_BYTES: usize = 16 << 10;
+    const DEFAULT_PAGE_BYTES: usize = 16 << 10;
 
     /// Pages that the default pool keeps: 4 MiB.
     const DEFAULT_PAGES: usize = 256;

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
+use crate::codec::proto::Enumeration;
 use crate::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
-use crate::codec::value::{Date, DateTime, Set, Time, Value};
+use crate::codec::value::{Date, DateTime, Decimal, Set, Sign, Time, Value};
 
 /// One cell, and its expected bytes, derived by hand.
 pub(super) fn cell() -> impl Strategy<Value = (Value<'static>, Vec<u8>)> {
@@ -30,7 +31,7 @@ pub(super) fn cell() -> impl Strategy<Value = (Value<'static>, Vec<u8>)> {
             (Value::Bytes(text.leak()), cell)
         }),
         number.prop_map(|value| {
-            let decimal = crate::codec::value::Decimal::from(value);
+            let decimal = Decimal::from_coefficient(value.into(), 0).unwrap();
             (Value::Decimal(decimal), decimal.as_packed().to_vec())
         }),
         (0..=9999_u16, 0..=12_u8, 0..=31_u8).prop_map(move |(year, month, day)| {
@@ -48,10 +49,10 @@ pub(super) fn cell() -> impl Strategy<Value = (Value<'static>, Vec<u8>)> {
             (Value::DateTime(at), cell)
         }),
         (any_clock(), any::<bool>()).prop_map(|([h, m, s, us], below)| {
-            let micros = ((i64::from(h) * 60 + i64::from(m)) * 60 + i64::from(s)) * 1_000_000;
-            let micros = micros + i64::from(us);
-            let time = Time::from_micros(if below { -micros } else { micros }).unwrap();
-            let mut cell = vec![u8::from(below && micros != 0)];
+            let sign = if below { Sign::Minus } else { Sign::Plus };
+            let [minute, second] = [m, s].map(|part| u8::try_from(part).unwrap());
+            let time = Time::new(sign, u16::try_from(h).unwrap(), minute, second, us).unwrap();
+            let mut cell = vec![u8::from(below && [h, m, s, us] != [0; 4])];
             cell.extend(parts([h, m, s, us]));
             (Value::Time(time), cell)
         }),

@@ -2,8 +2,7 @@
 
 use super::PlanError;
 use crate::codec::proto::plan::{
-    Array, ColumnIdentifier, Expr, ExprType, FunctionCall, Identifier, Object, ObjectField,
-    Operator,
+    Array, ColumnIdentifier, Expr, ExprType, FunctionCall, Object, Operator,
 };
 use crate::codec::proto::value::Scalar;
 
@@ -33,20 +32,6 @@ pub enum ExprNode<'a> {
     Reference(u32),
 }
 
-impl<'a> ExprNode<'a> {
-    /// Operands of this expression.
-    pub fn operands(&self) -> impl Iterator<Item = &'a Expr> + use<'a> {
-        let (listed, named): (&[Expr], &[ObjectField]) = match *self {
-            Self::Call(call) => (&call.param, &[]),
-            Self::Operator(operator) => (&operator.param, &[]),
-            Self::Array(array) => (&array.value, &[]),
-            Self::Object(object) => (&[], &object.fld),
-            _ => (&[], &[]),
-        };
-        listed.iter().chain(named.iter().map(|field| &field.value))
-    }
-}
-
 impl Expr {
     /// Returns the content of the expression. The absent number of a placeholder is 0.
     ///
@@ -68,30 +53,10 @@ impl Expr {
         node.ok_or(PlanError::Expr { kind: self.r#type as i32 })
     }
 
-    /// A column by name.
-    #[must_use]
-    pub fn column(column: ColumnIdentifier) -> Self {
-        Self { identifier: Some(column), ..Self::of(ExprType::Ident) }
-    }
-
     /// A literal with this value.
     #[must_use]
     pub fn literal(value: Scalar) -> Self {
         Self { literal: Some(value), ..Self::of(ExprType::Literal) }
-    }
-
-    /// A variable.
-    #[must_use]
-    pub fn named_variable(name: impl Into<Vec<u8>>) -> Self {
-        Self { variable: Some(name.into()), ..Self::of(ExprType::Variable) }
-    }
-
-    /// A function of expressions.
-    #[must_use]
-    pub fn call(name: impl Into<Vec<u8>>, params: impl IntoIterator<Item = Self>) -> Self {
-        let name = Identifier { name: name.into(), schema_name: None };
-        let call = FunctionCall { name, param: params.into_iter().collect() };
-        Self { function_call: Some(call), ..Self::of(ExprType::FuncCall) }
     }
 
     /// An operator on expressions, by its sign: `+ - * / div % > >= < <= == <=> != && || ! is
@@ -106,21 +71,6 @@ impl Expr {
     #[must_use]
     pub fn placeholder(position: u32) -> Self {
         Self { position: Some(position), ..Self::of(ExprType::Placeholder) }
-    }
-
-    /// Expressions by name.
-    #[must_use]
-    pub fn object(fields: impl IntoIterator<Item = (Vec<u8>, Self)>) -> Self {
-        let field = |(key, value)| ObjectField { key, value };
-        let object = Object { fld: fields.into_iter().map(field).collect() };
-        Self { object: Some(object), ..Self::of(ExprType::Object) }
-    }
-
-    /// Expressions in order.
-    #[must_use]
-    pub fn array(values: impl IntoIterator<Item = Self>) -> Self {
-        let array = Array { value: values.into_iter().collect() };
-        Self { array: Some(array), ..Self::of(ExprType::Array) }
     }
 
     /// The column of this number, from 0.

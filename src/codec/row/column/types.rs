@@ -3,6 +3,250 @@
 use super::Column;
 use crate::codec::proto::resultset::{FieldType, OriginalType};
 
+/// Type of a column in the database, for [`Column::new`].
+///
+/// Lengths count bytes of the result's character set. Collations are MySQL's numbers; 63 is
+/// [`Column::BINARY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ColumnType {
+    /// A signed integer of this type: TINY, SHORT, INT24, LONG, LONGLONG.
+    Int(OriginalType),
+    /// An unsigned integer of this type.
+    Uint(OriginalType),
+    /// YEAR.
+    Year,
+    /// BIT.
+    Bit {
+        /// Number of bits, 1 to 64.
+        bits: u32,
+    },
+    /// FLOAT.
+    Float,
+    /// DOUBLE.
+    Double,
+    /// DECIMAL.
+    Decimal {
+        /// Number of digits.
+        digits: u32,
+        /// Number of those digits that are behind the point.
+        scale: u32,
+    },
+    /// DATE.
+    Date,
+    /// DATETIME.
+    DateTime {
+        /// Number of fractional digits, 0 to 6.
+        digits: u32,
+    },
+    /// TIMESTAMP.
+    Timestamp {
+        /// Number of fractional digits, 0 to 6.
+        digits: u32,
+    },
+    /// TIME.
+    Time {
+        /// Number of fractional digits, 0 to 6.
+        digits: u32,
+    },
+    /// VARCHAR or TEXT.
+    Text {
+        /// Collation of the values.
+        collation: u64,
+        /// Greatest length.
+        length: u32,
+    },
+    /// VARBINARY.
+    Binary {
+        /// Greatest length.
+        length: u32,
+    },
+    /// BLOB.
+    Blob {
+        /// Greatest length, 65 535 for the usual BLOB.
+        length: u32,
+    },
+    /// CHAR.
+    Char {
+        /// Collation of the values.
+        collation: u64,
+        /// Length.
+        length: u32,
+    },
+    /// ENUM.
+    Enum {
+        /// Collation of the names.
+        collation: u64,
+        /// Greatest length.
+        length: u32,
+    },
+    /// SET.
+    Set {
+        /// Collation of the names.
+        collation: u64,
+        /// Greatest length.
+        length: u32,
+    },
+    /// JSON.
+    Json,
+    /// GEOMETRY.
+    Geometry,
+    /// The literal NULL.
+    Null,
+}
+
+impl<'a> Column<'a> {
+    /// Creates a column of this type.
+    #[must_use]
+    pub fn new(name: &'a (impl AsRef<[u8]> + ?Sized), column_type: ColumnType) -> Self {
+        let (field_type, original_type, original_flags) = column_type.types();
+        Self {
+            field_type,
+            original_type,
+            name: Some(name.as_ref()),
+            original_name: Some(b""),
+            table: Some(b""),
+            original_table: Some(b""),
+            schema: Some(b""),
+            catalog: Some(b"def"),
+            collation: Some(column_type.collation()),
+            fractional_digits: column_type.fractional_digits(),
+            length: column_type.length(),
+            flags: column_type.flags(),
+            content_type: column_type.content_type(),
+            original_flags: Some(original_flags),
+        }
+    }
+
+    /// BIGINT.
+    #[must_use]
+    pub fn signed(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self::new(name, ColumnType::Int(OriginalType::MysqlTypeLonglong))
+    }
+
+    /// BIGINT UNSIGNED.
+    #[must_use]
+    pub fn unsigned(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self::new(name, ColumnType::Uint(OriginalType::MysqlTypeLonglong))
+    }
+
+    /// VARCHAR or TEXT in this collation, of up to `length` bytes.
+    #[must_use]
+    pub fn text(name: &'a (impl AsRef<[u8]> + ?Sized), collation: u64, length: u32) -> Self {
+        Self::new(name, ColumnType::Text { collation, length })
+    }
+}
+
+impl ColumnType {
+    /// Encoding of the values, type in the database, and flags of MySQL.
+    const fn types(self) -> (FieldType, OriginalType, u32) {
+        match self {
+            Self::Int(original) => (FieldType::Sint, original, BINARY),
+            Self::Uint(original) => (FieldType::Uint, original, BINARY | UNSIGNED),
+            Self::Year => (FieldType::Uint, OriginalType::MysqlTypeYear, BINARY | UNSIGNED),
+            Self::Bit { .. } => (FieldType::Bit, OriginalType::MysqlTypeBit, UNSIGNED),
+            Self::Float => (FieldType::Float, OriginalType::MysqlTypeFloat, BINARY),
+            Self::Double => (FieldType::Double, OriginalType::MysqlTypeDouble, BINARY),
+            Self::Decimal { .. } => (FieldType::Decimal, OriginalType::MysqlTypeNewdecimal, BINARY),
+            Self::Date => (FieldType::Datetime, OriginalType::MysqlTypeDate, BINARY),
+            Self::DateTime { .. } => (FieldType::Datetime, OriginalType::MysqlTypeDatetime, BINARY),
+            Self::Timestamp { .. } => {
+                (FieldType::Datetime, OriginalType::MysqlTypeTimestamp, BINARY)
+            }
+            Self::Time { .. } => (FieldType::Time, OriginalType::MysqlTypeTime, BINARY),
+            Self::Text { .. } => (FieldType::Bytes, OriginalType::MysqlTypeVarString, 0),
+            Self::Binary { .. } => (FieldType::Bytes, OriginalType::MysqlTypeVarString, BINARY),
+            Self::Blob { .. } => (FieldType::Bytes, OriginalType::MysqlTypeBlob, BINARY | BLOB),
+            Self::Char { .. } => (FieldType::Bytes, OriginalType::MysqlTypeString, 0),
+            Self::Enum { .. } => (FieldType::Enum, OriginalType::MysqlTypeEnum, ENUM),
+            Self::Set { .. } => (FieldType::Set, OriginalType::MysqlTypeSet, SET),
+            Self::Json => (FieldType::Bytes, OriginalType::MysqlTypeJson, BINARY | BLOB),
+            Self::Geometry => (FieldType::Bytes, OriginalType::MysqlTypeGeometry, BINARY | BLOB),
+            Self::Null => (FieldType::Bytes, OriginalType::MysqlTypeNull, BINARY),
+        }
+    }
+
+    /// Display length.
+    const fn length(self) -> Option<u32> {
+        Some(match self {
+            Self::Int(original) => match original {
+                OriginalType::MysqlTypeTiny => 4,
+                OriginalType::MysqlTypeShort => 6,
+                OriginalType::MysqlTypeInt24 => 9,
+                OriginalType::MysqlTypeLong => 11,
+                _ => 20,
+            },
+            Self::Uint(original) => match original {
+                OriginalType::MysqlTypeTiny => 3,
+                OriginalType::MysqlTypeShort => 5,
+                OriginalType::MysqlTypeInt24 => 8,
+                OriginalType::MysqlTypeLong => 10,
+                _ => 20,
+            },
+            Self::Year => 4,
+            Self::Bit { bits } => bits,
+            Self::Float => 12,
+            Self::Double => 22,
+            // The sign, and the point if there is one.
+            Self::Decimal { digits, scale } => {
+                digits.saturating_add(if scale == 0 { 1 } else { 2 })
+            }
+            Self::Date => 10,
+            Self::DateTime { digits } | Self::Timestamp { digits } => with_fraction(19, digits),
+            Self::Time { digits } => with_fraction(10, digits),
+            Self::Text { length, .. }
+            | Self::Binary { length }
+            | Self::Blob { length }
+            | Self::Char { length, .. }
+            | Self::Enum { length, .. }
+            | Self::Set { length, .. } => length,
+            Self::Json => u32::MAX,
+            Self::Geometry | Self::Null => return None,
+        })
+    }
+
+    /// Digits behind the point.
+    const fn fractional_digits(self) -> Option<u32> {
+        match self {
+            Self::Float | Self::Double => Some(NOT_FIXED),
+            Self::Decimal { scale, .. } => Some(scale),
+            Self::Date => Some(0),
+            Self::DateTime { digits } | Self::Timestamp { digits } | Self::Time { digits } => {
+                Some(digits)
+            }
+            _ => None,
+        }
+    }
+
+    const fn collation(self) -> u64 {
+        match self {
+            Self::Text { collation, .. }
+            | Self::Char { collation, .. }
+            | Self::Enum { collation, .. }
+            | Self::Set { collation, .. } => collation,
+            _ => Column::BINARY,
+        }
+    }
+
+    /// Flags of this protocol.
+    const fn flags(self) -> Option<u32> {
+        match self {
+            Self::Timestamp { .. } | Self::Char { .. } | Self::Enum { .. } | Self::Set { .. } => {
+                Some(Column::FLAG_SPECIAL)
+            }
+            _ => None,
+        }
+    }
+
+    const fn content_type(self) -> Option<u32> {
+        match self {
+            Self::Geometry => Some(Column::GEOMETRY),
+            Self::Json => Some(Column::JSON),
+            _ => None,
+        }
+    }
+}
+
 /// Flag bits of MySQL.
 const UNSIGNED: u32 = 1 << 5;
 const BLOB: u32 = 1 << 4;
@@ -12,203 +256,6 @@ const SET: u32 = 1 << 11;
 
 /// `fractional_digits` of a FLOAT or DOUBLE without a fixed number of them.
 const NOT_FIXED: u32 = 31;
-
-impl<'a> Column<'a> {
-    /// BIGINT.
-    #[must_use]
-    pub fn signed(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self::int(name, OriginalType::MysqlTypeLonglong)
-    }
-
-    /// BIGINT UNSIGNED.
-    #[must_use]
-    pub fn unsigned(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self::uint(name, OriginalType::MysqlTypeLonglong)
-    }
-
-    /// A signed integer of this type: TINY, SHORT, INT24, LONG, LONGLONG.
-    #[must_use]
-    pub fn int(name: &'a (impl AsRef<[u8]> + ?Sized), original_type: OriginalType) -> Self {
-        let length = match original_type {
-            OriginalType::MysqlTypeTiny => 4,
-            OriginalType::MysqlTypeShort => 6,
-            OriginalType::MysqlTypeInt24 => 9,
-            OriginalType::MysqlTypeLong => 11,
-            _ => 20,
-        };
-        Self::named(name, FieldType::Sint, original_type, BINARY).length(length)
-    }
-
-    /// An unsigned integer of this type.
-    #[must_use]
-    pub fn uint(name: &'a (impl AsRef<[u8]> + ?Sized), original_type: OriginalType) -> Self {
-        let length = match original_type {
-            OriginalType::MysqlTypeTiny => 3,
-            OriginalType::MysqlTypeShort => 5,
-            OriginalType::MysqlTypeInt24 => 8,
-            OriginalType::MysqlTypeLong => 10,
-            _ => 20,
-        };
-        Self::named(name, FieldType::Uint, original_type, BINARY | UNSIGNED).length(length)
-    }
-
-    /// YEAR.
-    #[must_use]
-    pub fn year(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let flags = BINARY | UNSIGNED;
-        Self::named(name, FieldType::Uint, OriginalType::MysqlTypeYear, flags).length(4)
-    }
-
-    /// BIT of `bits` bits, 1 to 64.
-    #[must_use]
-    pub fn bit(name: &'a (impl AsRef<[u8]> + ?Sized), bits: u32) -> Self {
-        Self::named(name, FieldType::Bit, OriginalType::MysqlTypeBit, UNSIGNED).length(bits)
-    }
-
-    /// FLOAT.
-    #[must_use]
-    pub fn float(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let column = Self::named(name, FieldType::Float, OriginalType::MysqlTypeFloat, BINARY);
-        column.length(12).digits(NOT_FIXED)
-    }
-
-    /// DOUBLE.
-    #[must_use]
-    pub fn double(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let column = Self::named(name, FieldType::Double, OriginalType::MysqlTypeDouble, BINARY);
-        column.length(22).digits(NOT_FIXED)
-    }
-
-    /// DECIMAL of `digits`, of which `scale` are behind the point.
-    #[must_use]
-    pub fn decimal(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32, scale: u32) -> Self {
-        let original = OriginalType::MysqlTypeNewdecimal;
-        // The sign, and the point if there is one.
-        let length = digits.saturating_add(if scale == 0 { 1 } else { 2 });
-        Self::named(name, FieldType::Decimal, original, BINARY).length(length).digits(scale)
-    }
-
-    /// DATE.
-    #[must_use]
-    pub fn date(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let column = Self::named(name, FieldType::Datetime, OriginalType::MysqlTypeDate, BINARY);
-        column.length(10).digits(0)
-    }
-
-    /// DATETIME with `digits` fractional digits, 0 to 6.
-    #[must_use]
-    pub fn datetime(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32) -> Self {
-        let original = OriginalType::MysqlTypeDatetime;
-        let column = Self::named(name, FieldType::Datetime, original, BINARY);
-        column.length(with_fraction(19, digits)).digits(digits)
-    }
-
-    /// TIMESTAMP with `digits` fractional digits, 0 to 6.
-    #[must_use]
-    pub fn timestamp(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32) -> Self {
-        let original = OriginalType::MysqlTypeTimestamp;
-        let column = Self::named(name, FieldType::Datetime, original, BINARY);
-        column.special().length(with_fraction(19, digits)).digits(digits)
-    }
-
-    /// TIME with `digits` fractional digits, 0 to 6.
-    #[must_use]
-    pub fn time(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32) -> Self {
-        let column = Self::named(name, FieldType::Time, OriginalType::MysqlTypeTime, BINARY);
-        column.length(with_fraction(10, digits)).digits(digits)
-    }
-
-    /// VARCHAR or TEXT in this collation, of up to `length` bytes.
-    #[must_use]
-    pub fn text(name: &'a (impl AsRef<[u8]> + ?Sized), collation: u64, length: u32) -> Self {
-        let column = Self::named(name, FieldType::Bytes, OriginalType::MysqlTypeVarString, 0);
-        Self { collation: Some(collation), ..column.length(length) }
-    }
-
-    /// VARBINARY of up to `length` bytes.
-    #[must_use]
-    pub fn binary(name: &'a (impl AsRef<[u8]> + ?Sized), length: u32) -> Self {
-        let original = OriginalType::MysqlTypeVarString;
-        Self::named(name, FieldType::Bytes, original, BINARY).length(length)
-    }
-
-    /// BLOB.
-    #[must_use]
-    pub fn blob(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let original = OriginalType::MysqlTypeBlob;
-        Self::named(name, FieldType::Bytes, original, BINARY | BLOB).length(65_535)
-    }
-
-    /// CHAR in this collation, of `length` bytes.
-    #[must_use]
-    pub fn char(name: &'a (impl AsRef<[u8]> + ?Sized), collation: u64, length: u32) -> Self {
-        let column = Self::named(name, FieldType::Bytes, OriginalType::MysqlTypeString, 0);
-        Self { collation: Some(collation), ..column.special().length(length) }
-    }
-
-    /// ENUM in this collation, of up to `length` bytes.
-    #[must_use]
-    pub fn enumeration(name: &'a (impl AsRef<[u8]> + ?Sized), collation: u64, length: u32) -> Self {
-        let column = Self::named(name, FieldType::Enum, OriginalType::MysqlTypeEnum, ENUM);
-        Self { collation: Some(collation), ..column.special().length(length) }
-    }
-
-    /// SET in this collation, of up to `length` bytes.
-    #[must_use]
-    pub fn set(name: &'a (impl AsRef<[u8]> + ?Sized), collation: u64, length: u32) -> Self {
-        let column = Self::named(name, FieldType::Set, OriginalType::MysqlTypeSet, SET);
-        Self { collation: Some(collation), ..column.special().length(length) }
-    }
-
-    /// JSON.
-    #[must_use]
-    pub fn json(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let original = OriginalType::MysqlTypeJson;
-        let column = Self::named(name, FieldType::Bytes, original, BINARY | BLOB);
-        Self { content_type: Some(Self::JSON), ..column.length(u32::MAX) }
-    }
-
-    /// GEOMETRY.
-    #[must_use]
-    pub fn geometry(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let original = OriginalType::MysqlTypeGeometry;
-        let column = Self::named(name, FieldType::Bytes, original, BINARY | BLOB);
-        Self { content_type: Some(Self::GEOMETRY), ..column }
-    }
-
-    /// The literal NULL.
-    #[must_use]
-    pub fn null(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self::named(name, FieldType::Bytes, OriginalType::MysqlTypeNull, BINARY)
-    }
-
-    fn named(
-        name: &'a (impl AsRef<[u8]> + ?Sized),
-        field_type: FieldType,
-        original_type: OriginalType,
-        original_flags: u32,
-    ) -> Self {
-        Self {
-            name: Some(name.as_ref()),
-            original_name: Some(b""),
-            table: Some(b""),
-            original_table: Some(b""),
-            schema: Some(b""),
-            catalog: Some(b"def"),
-            collation: Some(Self::BINARY),
-            original_flags: Some(original_flags),
-            ..Self::of(field_type, original_type)
-        }
-    }
-
-    const fn digits(self, digits: u32) -> Self {
-        Self { fractional_digits: Some(digits), ..self }
-    }
-
-    const fn special(self) -> Self {
-        self.flag(Self::FLAG_SPECIAL, 0)
-    }
-}
 
 /// Display length with the point and the digits behind it.
 const fn with_fraction(length: u32, digits: u32) -> u32 {

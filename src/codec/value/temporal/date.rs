@@ -5,7 +5,7 @@ use crate::codec::value::{ValueError, within};
 
 /// A day, or MySQL's incomplete dates: `0000-00-00`, `2024-02-00`.
 ///
-/// *Shape*: 4 bytes, `Copy`, ordered by time.
+/// *Shape*: 4 bytes, `Copy`, ordered by time. The default is `0000-00-00`.
 ///
 /// *Units*: year 0 to 9999, month 0 to 12, day 0 to 31. The day is not checked against the length
 /// of the month, because MySQL can be configured to skip that check too.
@@ -17,12 +17,6 @@ pub struct Date {
 }
 
 impl Date {
-    /// `0000-00-00`.
-    pub const ZERO: Self = Self { year: 0, month: 0, day: 0 };
-
-    /// The last day, `9999-12-31`.
-    pub const MAX: Self = Self { year: 9999, month: 12, day: 31 };
-
     /// Creates a day.
     ///
     /// # Errors
@@ -99,7 +93,7 @@ impl Date {
 
 /// A day and a time of that day: DATETIME, TIMESTAMP.
 ///
-/// *Shape*: 12 bytes, `Copy`, ordered by time.
+/// *Shape*: 12 bytes, `Copy`, ordered by time. The default is `0000-00-00 00:00:00`.
 ///
 /// *Units*: a [`Date`], hour 0 to 23, minute and second 0 to 59, microsecond 0 to 999 999. There is
 /// no time zone: a TIMESTAMP is in the time zone of the session.
@@ -113,13 +107,6 @@ pub struct DateTime {
 }
 
 impl DateTime {
-    /// `0000-00-00 00:00:00`.
-    pub const ZERO: Self = Date::ZERO.midnight();
-
-    /// The last valid time, `9999-12-31 23:59:59.999999`.
-    pub const MAX: Self =
-        Self { date: Date::MAX, hour: 23, minute: 59, second: 59, microsecond: 999_999 };
-
     /// Creates a time of a day.
     ///
     /// # Errors

@@ -7,7 +7,8 @@ use crate::codec::value::{Sign, ValueError, within};
 
 /// A duration of either sign, up to 838:59:59.999999.
 ///
-/// *Shape*: 12 bytes, `Copy`, ordered by length with the sign. There is no negative zero.
+/// *Shape*: 12 bytes, `Copy`, ordered by length with the sign. There is no negative zero. The
+/// default is zero.
 ///
 /// *Units*: hour 0 to 838, minute and second 0 to 59, microsecond 0 to 999 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,8 +21,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// `00:00:00`.
-    pub const ZERO: Self = Self { sign: Sign::Plus, hour: 0, minute: 0, second: 0, microsecond: 0 };
+    const ZERO: Self = Self { sign: Sign::Plus, hour: 0, minute: 0, second: 0, microsecond: 0 };
 
     /// `838:59:59.999999`.
     pub const MAX: Self =
@@ -71,31 +71,6 @@ impl Time {
             (Err(error), ..) | (_, Err(error), ..) | (.., Err(error), _) | (.., Err(error)) => {
                 Err(error)
             }
-        }
-    }
-
-    /// Creates a duration from a number of microseconds.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError::OutOfRange`] beyond [`MIN`](Self::MIN) and [`MAX`](Self::MAX).
-    pub const fn from_micros(micros: i64) -> Result<Self, ValueError> {
-        let sign = if micros < 0 { Sign::Minus } else { Sign::Plus };
-        let rest = micros.unsigned_abs();
-        let (seconds, microsecond) = (rest / 1_000_000, rest % 1_000_000);
-        let (minutes, second) = (seconds / 60, seconds % 60);
-        Self::from_parts(sign, minutes / 60, minutes % 60, second, microsecond)
-    }
-
-    /// Number of microseconds.
-    #[must_use]
-    pub const fn as_micros(self) -> i64 {
-        let minutes = (self.hour as i64).wrapping_mul(60).wrapping_add(self.minute as i64);
-        let seconds = minutes.wrapping_mul(60).wrapping_add(self.second as i64);
-        let micros = seconds.wrapping_mul(1_000_000).wrapping_add(self.microsecond as i64);
-        match self.sign {
-            Sign::Plus => micros,
-            Sign::Minus => micros.wrapping_neg(),
         }
     }
 

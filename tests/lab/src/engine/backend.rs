@@ -205,7 +205,7 @@ pub fn more() -> Piece {
 }
 
 pub fn end() -> Piece {
-    Piece::End(Ending::new())
+    Piece::End(Ending::default())
 }
 
 /// A whole result of so many rows.

@@ -6,11 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::codec::proto::notice::Level;
+use epoll_group::codec::proto::tso::Operation;
 use epoll_group::codec::proto::value::Any;
-use epoll_group::codec::row::Column;
-use epoll_group::session::{
-    Deferred, Reply, Request, Row, RowSource, SavepointAction, SessionError,
-};
+use epoll_group::codec::row::{Column, ColumnType};
+use epoll_group::session::{Deferred, Reply, Request, Row, RowSource, SessionError};
 
 use super::{Control, Counts, Session};
 
@@ -22,26 +21,26 @@ impl Session {
     ) -> Result<(), SessionError> {
         match request {
             Request::Sql(sql) => {
-                let text = String::from_utf8_lossy(sql.text()).into_owned();
+                let text = String::from_utf8_lossy(sql.text).into_owned();
                 match &*text {
-                    "args ?" => arguments(sql.args(), reply),
+                    "args ?" => arguments(sql.args, reply),
                     text => self.statement(text, reply),
                 }
             }
             Request::Plan(plan) => {
                 reply.columns(&[Column::signed("type"), Column::signed("parameters")])?;
                 reply.row(|row| {
-                    row.int(plan.plan().plan_type as i64);
-                    row.int(plan.parameters().len() as i64);
+                    row.int(plan.plan.plan_type as i64);
+                    row.int(plan.parameters.len() as i64);
                 })
             }
-            Request::Savepoint(savepoint) => match (savepoint.action(), savepoint.name()) {
-                (SavepointAction::Set, b"result") => reply.columns(&[Column::signed("none")]),
-                (SavepointAction::Set, b"deferred") => {
+            Request::Savepoint(savepoint) => match (savepoint.action, savepoint.name) {
+                (Operation::Set, b"result") => reply.columns(&[Column::signed("none")]),
+                (Operation::Set, b"deferred") => {
                     self.control.put_deferred("savepoint", reply.defer());
                     Ok(())
                 }
-                (SavepointAction::RollBack, _) => {
+                (Operation::Rollback, _) => {
                     Err(SessionError::new(1305, b"42000", "SAVEPOINT does not exist"))
                 }
                 _ => Ok(()),
@@ -56,23 +55,24 @@ impl Session {
         let mut number = || numbers.next().unwrap_or(0);
         match word {
             "one" => one_number(reply, 1),
-            "number" => one_number(reply, self.id.number().into()),
+            "number" => one_number(reply, self.id.number.into()),
             "echo" => one_text(reply, rest),
             "text" => one_text(reply, text),
             "who" => one_text(reply, &self.account),
             "affect" => {
-                reply.affected(number());
+                reply.ending().affected = number();
                 Ok(())
             }
             "insert" => {
-                reply.affected(1);
-                reply.last_insert_id(number());
-                reply.info("inserted");
+                let ending = reply.ending();
+                ending.affected = 1;
+                ending.insert_id = number();
+                ending.info = "inserted".into();
                 Ok(())
             }
             "warn" => {
                 for at in 0..number() {
-                    reply.warning(Level::Warning, 1000 + at as u32, "careful");
+                    reply.ending().warning(Level::Warning, 1000 + at as u32, "careful");
                 }
                 Ok(())
             }
@@ -85,7 +85,7 @@ impl Session {
                 self.statement(rest, reply)
             }
             "unlock" => {
-                self.control.unlock(self.id.number());
+                self.control.unlock(self.id.number);
                 Ok(())
             }
             "gate" | "gate-unannounced" => {
@@ -152,7 +152,7 @@ impl Session {
     }
 
     fn lock(&self) -> Result<(), SessionError> {
-        let locked = self.control.lock(self.id.number(), &self.cancelled);
+        let locked = self.control.lock(self.id.number, &self.cancelled);
         locked.then_some(()).ok_or_else(SessionError::interrupted)
     }
 
@@ -232,10 +232,11 @@ fn arguments(args: &[Any], reply: &mut Reply<'_>) -> Result<(), SessionError> {
 fn special_row(word: &str, length: u64, reply: &mut Reply<'_>) -> Result<(), SessionError> {
     let column = match word {
         "declared" => Column::text("value", 45, length as u32),
-        "geometry" => Column::geometry("value"),
+        "geometry" => Column::new("value", ColumnType::Geometry),
         _ => {
-            reply.feedback(100, "shop.t.PRIMARY");
-            reply.server_state(1);
+            let ending = reply.ending();
+            ending.feedback = Some((100, "shop.t.PRIMARY".into()));
+            ending.server_state = 1;
             return one_number(reply, 1);
         }
     };

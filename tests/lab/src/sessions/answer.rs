@@ -82,7 +82,7 @@ impl Checker {
         id: i64,
         frame: &Frame<'_>,
     ) -> Result<Next, String> {
-        let kind = ServerKind::from_number_or_alias(frame.kind());
+        let kind = ServerKind::from_number(frame.kind());
         match (kind, progress.step) {
             (Some(ServerKind::ColumnMetaData), Step::Start | Step::Metadata) => {
                 self.metadata(progress.columns, frame)?;
@@ -192,9 +192,8 @@ impl Checker {
         let rows = chunk.row_count();
         for (place, block) in chunk.columns().enumerate() {
             let kind = self.columns[place].meaning;
-            let mut values = block.values(kind, rows, place as u32).map_err(text)?;
-            while let Some(value) = values.next_value().map_err(text)? {
-                self.value(place, id, value)?;
+            for value in block.values(kind, rows, place as u32).map_err(text)? {
+                self.value(place, id, value.map_err(text)?)?;
             }
         }
         Ok(rows)

@@ -359,8 +359,7 @@ impl State {
                     _ => self,
                 }
             }
-            (Self::Start | Self::Meta, ServerMessage::ColumnMetaData(_))
-            | (Self::Start | Self::Meta, ServerMessage::ColumnMetaDataGalaxy(_)) => Self::Meta,
+            (Self::Start | Self::Meta, ServerMessage::ColumnMetaData(_)) => Self::Meta,
             (Self::Meta | Self::Rows, ServerMessage::Row(_) | ServerMessage::Chunk(_)) => {
                 Self::Rows
             }
@@ -375,7 +374,7 @@ impl State {
 /// Name of a message in the protocol, with the content of a notice.
 fn name(message: &ServerMessage) -> String {
     let kind = message.kind();
-    let known = ServerKind::from_number_or_alias(kind);
+    let known = ServerKind::from_number(kind);
     let known = known.map_or_else(|| format!("kind {kind}"), |kind| kind.protocol_name().into());
     match message {
         ServerMessage::Notice(frame) => {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use epoll_group::codec::error::code;
-use epoll_group::codec::message::{ClientMessage, Source};
+use epoll_group::codec::message::ClientMessage;
 
 use super::super::random;
 use super::client::{Client, Trouble};
@@ -292,11 +292,9 @@ impl Pair {
     /// Returns the text of the statement. If the request has no text, returns a description of it.
     pub fn statement(&self) -> String {
         match &self.request {
-            ClientMessage::ExecSql(statement) => match statement.source() {
-                Source::Text(text) | Source::Store(text, _) => {
-                    String::from_utf8_lossy(text).into_owned()
-                }
-                _ => "a digest".into(),
+            ClientMessage::ExecSql(statement) => match &statement.stmt {
+                Some(text) => String::from_utf8_lossy(text).into_owned(),
+                None => "a digest".into(),
             },
             ClientMessage::ExecPlan(plan) if plan.plan.is_none() => "a digest of a plan".into(),
             _ => format!("{:?}", self.live.asked),
@@ -376,9 +374,9 @@ impl Pair {
     }
 }
 
-/// The number that today's servers give.
+/// The number that today's servers give. Older ones say 6000 if a digest is not in their cache.
 const fn now(error: u32) -> u32 {
-    if error == code::CACHE_MISS_OLD { code::CACHE_MISS } else { error }
+    if error == 6000 { code::CACHE_MISS } else { error }
 }
 
 /// Each variable of the recording must be there; some are the server's own affair.

@@ -107,7 +107,6 @@ impl Reply {
     ) -> Result<(), String> {
         match message {
             ServerMessage::ColumnMetaData(column) => self.columns.push(column.clone()),
-            ServerMessage::ColumnMetaDataGalaxy(column) => self.columns.push(column.clone().into()),
             ServerMessage::Row(row) => self.row(row, keep_rows)?,
             ServerMessage::Chunk(_) => self.chunk(body, keep_rows)?,
             ServerMessage::FetchDone(done) => {

@@ -13,7 +13,6 @@ mod types;
 use std::collections::BTreeSet;
 use std::fs;
 
-use epoll_group::codec::message::{ClientKind, ServerKind};
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 #[test]
@@ -51,8 +50,8 @@ pub(crate) struct Used {
 
 impl Used {
     fn of(pool: &DescriptorPool) -> Self {
-        let client = ClientKind::ALL.iter().filter_map(|&kind| proto::client_message(kind));
-        let server = ServerKind::ALL.iter().flat_map(|&kind| {
+        let client = proto::client_kinds().filter_map(proto::client_message);
+        let server = proto::server_kinds().flat_map(|kind| {
             [false, true].into_iter().filter_map(move |galaxy| proto::server_message(kind, galaxy))
         });
         let bodies = client.chain(server).chain((1..).map_while(proto::notice_message));

@@ -12,6 +12,9 @@ use super::{Used, is_boxed};
 /// Messages that carry a proof of the password. The crate writes their `Debug` itself.
 const SECRET: [&str; 2] = ["session.AuthenticateStart", "session.AuthenticateContinue"];
 
+/// Messages that users do not meet, because the crate converts them to others.
+const HIDDEN: [&str; 1] = ["resultset.ColumnMetaDataCompatible"];
+
 /// Enums. People read and write the names of their values.
 const NAMED: [&str; 2] = ["resultset.FieldType", "resultset.OriginalType"];
 
@@ -44,7 +47,9 @@ impl Types<'_> {
             self.docs(&message.parent_file(), message.path(), "    ");
             let debug = if SECRET.contains(&message.full_name()) { "" } else { "Debug, " };
             let _ = writeln!(self.out, "    #[derive(Clone, {debug}Default, PartialEq)]");
-            let _ = writeln!(self.out, "    pub struct {name} {{");
+            let is_hidden = HIDDEN.contains(&message.full_name());
+            let vis = if is_hidden { "pub(in crate::codec)" } else { "pub" };
+            let _ = writeln!(self.out, "    {vis} struct {name} {{");
             fields.iter().for_each(|field| self.field(field));
             self.out.push_str("    }\n}\n");
             self.defaults(&name, &fields);
@@ -55,6 +60,9 @@ impl Types<'_> {
 
     fn field(&mut self, field: &FieldDescriptor) {
         self.docs(&field.parent_file(), field.path(), "        ");
+        if let Some(value) = default(field) {
+            let _ = writeln!(self.out, "        /// If it is absent: `{value}`.");
+        }
         let kind = match field.kind() {
             Kind::Message(_) => "message",
             Kind::Enum(_) => "enumeration",
@@ -87,17 +95,18 @@ impl Types<'_> {
         let _ = writeln!(self.out, "        {number} {kind} {label} {name}: {inner},");
     }
 
-    /// Methods for the fields whose value is not the default of their type if they are absent.
+    /// Methods for the enums whose value is not the default of their type if they are absent.
     fn defaults(&mut self, message: &str, fields: &[FieldDescriptor]) {
         let mut methods = String::new();
         for field in fields {
-            let Some((ty, shown, value)) = default(field) else { continue };
-            let name = field_name(field);
+            let (Kind::Enum(_), Some(value)) = (field.kind(), default(field)) else { continue };
+            let (name, ty) = (field_name(field), rust_type(field));
             let _ = write!(
                 methods,
-                "    /// Value of the field; {shown} if it is absent.\n    \
+                "    /// Value of the field; `{value}` if it is absent.\n    \
                  #[must_use]\n    \
-                 pub fn {name}(&self) -> {ty} {{\n        self.{name}{value}\n    }}\n",
+                 pub fn {name}(&self) -> {ty} {{\n        \
+                 self.{name}.unwrap_or({ty}::{value})\n    }}\n",
             );
         }
         if !methods.is_empty() {
@@ -159,29 +168,18 @@ fn rust_type(field: &FieldDescriptor) -> String {
     if here { name } else { format!("super::{package}::{name}") }
 }
 
-/// Type, name and expression of the value that an absent field has, unless it is the default of the
-/// type.
-fn default(field: &FieldDescriptor) -> Option<(String, String, String)> {
+/// Value that an absent field has, unless it is the default of the type.
+fn default(field: &FieldDescriptor) -> Option<String> {
     if field.cardinality() != Cardinality::Optional {
         return None;
     }
-    let ty = rust_type(field);
     match (field.default_value(), field.kind()) {
-        (Value::Bool(true), _) => Some((ty, "true".into(), ".unwrap_or(true)".into())),
-        (Value::I32(number), _) if number != 0 => {
-            Some((ty, format!("{number}"), format!(".unwrap_or({number})")))
-        }
-        (Value::U64(number), _) if number != 0 => {
-            Some((ty, format!("{number}"), format!(".unwrap_or({number})")))
-        }
-        (Value::String(text), _) if !text.is_empty() => {
-            let value = format!(".as_deref().unwrap_or(b{text:?})");
-            Some(("&[u8]".into(), format!("{text:?}"), value))
-        }
+        (Value::Bool(true), _) => Some("true".into()),
+        (Value::I32(number), _) if number != 0 => Some(number.to_string()),
+        (Value::U64(number), _) if number != 0 => Some(number.to_string()),
+        (Value::String(text), _) if !text.is_empty() => Some(format!("{text:?}")),
         (Value::EnumNumber(number), Kind::Enum(one)) if number != first(&one) => {
-            let value = one.get_value(number).expect("a default is listed");
-            let variant = camel(value.name());
-            Some((ty.clone(), format!("`{variant}`"), format!(".unwrap_or({ty}::{variant})")))
+            Some(camel(one.get_value(number).expect("a default is listed").name()))
         }
         _ => None,
     }

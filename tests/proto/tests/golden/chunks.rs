@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter, Member};
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::frame::{Dialect, Frame};
+use epoll_group::codec::limits::Limits;
 use epoll_group::codec::proto::resultset::{Chunk, ColumnMetaData, FieldType, OriginalType};
 use epoll_group::codec::value::Value;
 use prost::Message;
@@ -53,6 +56,10 @@ fn chunks_encode_to_their_bytes() {
         }
         assert_eq!(message.columns.len(), frame.column_count(), "{vector}");
         assert_eq!(message.encode_to_vec(), body, "{vector}");
+        // A writer without rows writes no frame.
+        if frame.row_count() == 0 {
+            continue;
+        }
         let kinds = kinds(&vector);
         let again = written(&kinds, &frame);
         if is_canonical(&kinds, &frame) {
@@ -121,9 +128,14 @@ fn kinds(vector: &Vector) -> Vec<BlockKind> {
 /// among the values of variable size, and two marks of the empty set.
 fn is_canonical(kinds: &[BlockKind], frame: &ChunkFrame<'_>) -> bool {
     kinds.iter().zip(frame.columns()).all(|(&kind, block)| {
+        let member = match kind {
+            BlockKind::Decimal | BlockKind::Bytes | BlockKind::Enum | BlockKind::Set => {
+                Member::Variable
+            }
+            _ => Member::Fixed,
+        };
         let nulls = block.nulls.is_some();
-        let usual =
-            kind.member() == block.member && nulls == (block.null_count(frame.row_count()) > 0);
+        let usual = member == block.member && nulls == (block.null_count(frame.row_count()) > 0);
         usual && (kind != BlockKind::Set || !has_other_mark(block.values))
     })
 }
@@ -156,7 +168,7 @@ fn values(kinds: &[BlockKind], frame: ChunkFrame<'_>) -> Vec<String> {
     values
 }
 
-/// The rows of `frame`, written anew.
+/// The rows of `frame`, of which there is one at least, written anew.
 fn written(kinds: &[BlockKind], frame: &ChunkFrame<'_>) -> Vec<u8> {
     let mut joiner = ChunkJoiner::new(kinds, 0);
     let chunk = joiner.push(*frame).expect("it fits").expect("it is whole");
@@ -165,9 +177,13 @@ fn written(kinds: &[BlockKind], frame: &ChunkFrame<'_>) -> Vec<u8> {
     while let Some(row) = rows.next_row().expect("it is right") {
         writer.row(row).expect("it fits");
     }
-    let mut bodies = writer.bodies(1 << 20).expect("it is small");
-    assert_eq!(bodies.len(), 1);
-    bodies.remove(0)
+    let mut buffer = OutBuffer::default();
+    writer.write_to(&mut Encoder::new(&mut buffer, 0)).expect("it is small");
+    let bytes = buffer.to_vec();
+    let frame = Frame::parse(&bytes, Dialect::Legacy, &Limits::default()).expect("it is right");
+    let (frame, length) = frame.expect("it is whole");
+    assert_eq!(length, bytes.len());
+    frame.body().to_vec()
 }
 
 /// True if the client decoded this value.

@@ -65,7 +65,7 @@ pub(crate) fn message_of(vector: &Vector, galaxy: bool) -> Option<&'static str> 
     if vector.is_from_client() {
         ClientKind::from_number(vector.kind()).and_then(proto::client_message)
     } else {
-        let kind = ServerKind::from_number_or_alias(vector.kind());
+        let kind = ServerKind::from_number(vector.kind());
         kind.and_then(|kind| proto::server_message(kind, galaxy))
     }
 }

@@ -16,7 +16,7 @@ fn plan(column: &str, value: Scalar) -> AnyPlan {
 fn plans_go_to_the_node_of_their_key() {
     let node = |plan: &AnyPlan, parameters: Vec<Scalar>| {
         let message = ExecPlan { parameters, ..ExecPlan::default() };
-        of_plan(plan, &message, &catalogue(), NODES).map_err(|error| error.code())
+        of_plan(plan, &message, &catalogue(), NODES).map_err(|error| error.code)
     };
     assert_eq!(node(&plan("id", Scalar::signed(5)), vec![]), Ok(Some(1)));
     assert_eq!(node(&plan("ID", Scalar::placeholder(0)), vec![Scalar::signed(6)]), Ok(Some(2)));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use epoll_group::codec::value::{Date, DateTime, Decimal, Set, Time, Value};
+use epoll_group::codec::value::{Date, Decimal, Set, Value};
 use epoll_group::session::{Row, SessionError};
 use rusqlite::types::ValueRef;
 
@@ -36,7 +36,7 @@ impl Description {
         match (self.kind.unwrap_or(Type::Null), value) {
             (_, ValueRef::Null) => row.null(),
             (Type::Signed(_), ValueRef::Integer(value)) => row.int(value),
-            (Type::Double, ValueRef::Real(value)) => row.double(value),
+            (Type::Double, ValueRef::Real(value)) => row.value(Value::Double(value)),
             (
                 Type::Char(_) | Type::VarChar(_) | Type::Text(..) | Type::Json,
                 ValueRef::Text(bytes) | ValueRef::Blob(bytes),
@@ -60,15 +60,15 @@ fn write_converted(kind: Type, row: &mut Row<'_>, value: ValueRef<'_>) -> Option
     match kind {
         Type::Signed(_) => row.int(as_integer(value)?),
         Type::Unsigned(_) | Type::Year => row.uint(as_integer(value)?.try_into().ok()?),
-        Type::Double => row.double(as_number(value)?),
-        Type::Float => row.float(as_number(value)? as f32),
-        Type::Decimal { scale, .. } => row.decimal(as_decimal(value, scale)?),
-        Type::Date => row.date(temporal::<Date>(value)?),
-        Type::DateTime(_) | Type::Timestamp(_) => row.datetime(match value {
+        Type::Double => row.value(Value::Double(as_number(value)?)),
+        Type::Float => row.value(Value::Float(as_number(value)? as f32)),
+        Type::Decimal { scale, .. } => row.value(Value::Decimal(as_decimal(value, scale)?)),
+        Type::Date => row.value(Value::Date(temporal(value)?)),
+        Type::DateTime(_) | Type::Timestamp(_) => row.value(Value::DateTime(match value {
             ValueRef::Text(text) if text.len() == 10 => temporal::<Date>(value)?.midnight(),
-            _ => temporal::<DateTime>(value)?,
-        }),
-        Type::Time(_) => row.time(temporal::<Time>(value)?),
+            _ => temporal(value)?,
+        })),
+        Type::Time(_) => row.value(Value::Time(temporal(value)?)),
         Type::Char(_)
         | Type::VarChar(_)
         | Type::Text(..)

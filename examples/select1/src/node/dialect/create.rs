@@ -324,7 +324,7 @@ pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
         }
         let parsed = match parse(reader) {
             // Statements of other syntax are left to SQLite.
-            Err(error) if error.code() == UNSUPPORTED => return Err(error),
+            Err(error) if error.code == UNSUPPORTED => return Err(error),
             parsed => parsed.ok(),
         };
         if let Some((Some(Statement::AlterTable(alter)), expressions)) = parsed

@@ -144,7 +144,7 @@ fn a_chain_of_operators_has_a_limit() {
     };
     for text in statements(20_000) {
         // Expressions in parentheses are for SQLite, which has a limit of its own.
-        let code = Statement::parse(&text, "test").map_or_else(|error| error.code(), |_| 0);
+        let code = Statement::parse(&text, "test").map_or_else(|error| error.code, |_| 0);
         assert!([0, 1064, 1067, 1235].contains(&code), "{}: {code}", &text[..60]);
     }
     for text in [
@@ -153,7 +153,7 @@ fn a_chain_of_operators_has_a_limit() {
         format!("alter table t add c bit(9) default 1{}", "+1".repeat(20_000)),
     ] {
         let error = Statement::parse(&text, "test").expect_err(&text[..60]);
-        assert_eq!(error.code(), 1235, "{}: {error}", &text[..60]);
+        assert_eq!(error.code, 1235, "{}: {error}", &text[..60]);
     }
     let within = format!("create table t (a int default 1{})", "+1".repeat(120));
     assert_eq!(query(&within).effect, Effect::Define);
@@ -169,7 +169,7 @@ fn a_chain_of_operators_has_a_limit() {
 fn operators_without_spaces_are_levels_of_their_own() {
     let view = |count| ("v".to_owned(), format!("create view v as select {}1", "~".repeat(count)));
     assert_eq!(check_views(&[view(900)]), Ok(()));
-    assert_eq!(check_views(&[view(1000)]).expect_err("too deep").code(), 1235);
+    assert_eq!(check_views(&[view(1000)]).expect_err("too deep").code, 1235);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn sequences_that_overflow_are_left_to_no_query() {
         ("select * from generate_series(1, 9223372036854775807)", 1146),
         ("select 1 in `Generate_Series`", 1146),
     ] {
-        assert_eq!(Statement::parse(text, "test").expect_err(text).code(), code, "{text}");
+        assert_eq!(Statement::parse(text, "test").expect_err(text).code, code, "{text}");
     }
     query("select count(*) from seq_1_to_9223372036854775806");
 }

@@ -10,7 +10,7 @@ mod reads;
 
 use std::sync::Arc;
 
-use epoll_group::codec::error::Scope;
+use epoll_group::codec::proto::generic::Severity;
 use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::row::Column;
@@ -85,8 +85,8 @@ fn rows(db: &Arc<Pool>, plan: AnyPlan) -> Vec<String> {
 /// The text with which a plan is refused.
 fn refusal(db: &Arc<Pool>, plan: AnyPlan, parameters: Vec<Scalar>) -> String {
     let error = run(db, plan, parameters).expect_err("it is refused");
-    let text = String::from_utf8_lossy(error.message()).into_owned();
-    assert_eq!((error.code(), error.scope()), (8001, Scope::Request), "{text}");
+    let text = String::from_utf8_lossy(&error.message).into_owned();
+    assert_eq!((error.code, error.severity), (8001, Severity::Error), "{text}");
     text.strip_prefix("Executor error: ").unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
@@ -95,7 +95,7 @@ fn table(name: &str) -> TableInfo {
 }
 
 fn index(name: &str) -> Option<IndexInfo> {
-    Some(IndexInfo::new(Scalar::string(name, None)))
+    Some(IndexInfo { name: Scalar::string(name, None), use_parts: None })
 }
 
 fn key(parts: &[(&str, Scalar)]) -> GetExpr {

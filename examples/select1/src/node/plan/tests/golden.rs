@@ -63,7 +63,7 @@ fn recorded_plans_run_or_are_refused() {
         let answer = match run_message(&db, &message, plan) {
             Ok(rows) => rows.rows.iter().map(|row| row.join(",")).collect::<Vec<_>>().join(" "),
             Err(error) => {
-                let text = String::from_utf8_lossy(error.message()).into_owned();
+                let text = String::from_utf8_lossy(&error.message).into_owned();
                 text.replace("Executor error:", "!")
             }
         };

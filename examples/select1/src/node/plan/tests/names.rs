@@ -35,10 +35,11 @@ fn placeholders_without_a_parameter_are_refused() {
     let id = || text("id");
     let get = |key| AnyPlan::get(table("t"), None, [key]);
     let beyond = u32::MAX;
+    let index = IndexInfo { name: Scalar::placeholder(beyond), use_parts: None };
     let plans = [
         AnyPlan::table_scan(table_of(beyond), None),
         AnyPlan::table_scan(TableInfo::new(text("t"), Some(Scalar::placeholder(beyond))), None),
-        AnyPlan::table_scan(table("t"), Some(IndexInfo::new(Scalar::placeholder(beyond)))),
+        AnyPlan::table_scan(table("t"), Some(index)),
         get(part(Scalar::placeholder(beyond), Scalar::signed(1))),
         get(part(id(), Scalar::placeholder(beyond))),
         AnyPlan::range_scan(table("t"), None, key(&[]), part(id(), Scalar::placeholder(beyond))),

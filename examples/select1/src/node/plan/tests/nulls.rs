@@ -1,6 +1,8 @@
 //! Operators on NULL, zero and texts.
 
-use epoll_group::codec::proto::plan::{ColumnIdentifier, Expr};
+use epoll_group::codec::proto::plan::{
+    Array, ColumnIdentifier, Expr, ExprType, FunctionCall, Identifier, Object,
+};
 
 use super::*;
 
@@ -27,7 +29,7 @@ fn result(sign: &str, operands: &[&str]) -> String {
     let expr = Expr::operator(sign, operands.iter().map(|operand| literal(operand)));
     match run(&db, scan("t").project([(text("r"), expr)]), Vec::new()) {
         Ok(rows) => rows.rows[0][0].clone(),
-        Err(error) => String::from_utf8_lossy(error.message()).replace("Executor error: ", "! "),
+        Err(error) => String::from_utf8_lossy(&error.message).replace("Executor error: ", "! "),
     }
 }
 
@@ -150,20 +152,33 @@ fn points_in_time_are_compared_as_such() {
 fn expressions_that_are_not_supported_are_refused() {
     let db = database(TABLES);
     let filter = |expr: Expr| refusal(&db, scan("t").filter(expr), Vec::new());
-    let five = || vec![literal("1"); 5];
-    assert_eq!(
-        filter(Expr::column(ColumnIdentifier::default())),
-        "expressions of type IDENT are not supported"
-    );
-    assert_eq!(filter(Expr::object([])), "expressions of type OBJECT are not supported");
-    assert_eq!(filter(Expr::array(five())), "expressions of type ARRAY are not supported");
-    assert_eq!(filter(Expr::named_variable("x")), "expressions of type VARIABLE are not supported");
-    assert_eq!(filter(Expr::call("bloomfilter", five())), "no function 'bloomfilter'");
+    let of = |kind| Expr { r#type: kind, ..Expr::default() };
+    let name = Identifier { name: b"bloomfilter".into(), schema_name: None };
+    let call = FunctionCall { name, param: vec![literal("1"); 5] };
+    let array = Expr { array: Some(Array::default()), ..of(ExprType::Array) };
+    for (expr, text) in [
+        (
+            Expr { identifier: Some(ColumnIdentifier::default()), ..of(ExprType::Ident) },
+            "expressions of type IDENT are not supported",
+        ),
+        (
+            Expr { object: Some(Object::default()), ..of(ExprType::Object) },
+            "expressions of type OBJECT are not supported",
+        ),
+        (array.clone(), "expressions of type ARRAY are not supported"),
+        (
+            Expr { variable: Some(b"x".into()), ..of(ExprType::Variable) },
+            "expressions of type VARIABLE are not supported",
+        ),
+        (Expr { function_call: Some(call), ..of(ExprType::FuncCall) }, "no function 'bloomfilter'"),
+    ] {
+        assert_eq!(filter(expr), text);
+    }
     assert_eq!(filter(Expr::default()), "expression of type 1 lacks its member");
     assert_eq!(filter(Expr::reference(1)), "column 1 of 1, from 0");
     assert_eq!(filter(Expr::literal(Scalar::raw_string("1"))), "V_RAW_STRING is no value");
     assert_eq!(filter(Expr::literal(Scalar::default())), "value of type 1 lacks its member");
-    let inner = Expr::operator("&&", [literal("0"), Expr::array([])]);
+    let inner = Expr::operator("&&", [literal("0"), array]);
     assert_eq!(filter(inner), "expressions of type ARRAY are not supported");
     assert_eq!(
         refusal(&db, AnyPlan::default(), Vec::new()),

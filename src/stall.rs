@@ -61,6 +61,10 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 /// Reason for which a thread waits.
+///
+/// The runtime adds threads for waits that count. [`Disk`](Self::Disk), [`Sync`](Self::Sync) and
+/// [`Commit`](Self::Commit) do not count: they are short, they end without the help of another
+/// session, and more threads would only queue for the same device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -84,12 +88,7 @@ pub enum Wait {
 
 impl Wait {
     /// Returns true if the runtime may add a thread for it.
-    ///
-    /// [`Disk`](Self::Disk), [`Sync`](Self::Sync) and [`Commit`](Self::Commit) do not count: they are
-    /// short, they end without the help of another session, and more threads would only queue for
-    /// the same device.
-    #[must_use]
-    pub const fn is_counted(self) -> bool {
+    const fn is_counted(self) -> bool {
         match self {
             Self::Lock | Self::Sleep | Self::Reply | Self::Network | Self::Other => true,
             Self::Disk | Self::Sync | Self::Commit => false,
