@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -264,7 +264,7 @@ impl Stage {
         // With a high priority if this user may set it, so that the clients' own waiting adds nothing. Without
         // the permission `nice` complains and starts them all the same.
         let mut command = wrapped("nice", &["-n", "-10"])?;
-        let command = command.args(["stand-by", &think, &address, &other]).stderr(Stdio::null());
+        let command = command.args(["stand-by", &think, &address, &other]);
         let (mut bystanders, _) = Helper::start(command)?;
         for place in [SERVER, TWIN] {
             bystanders.ask(&format!("window {place} warm 100"))?;
