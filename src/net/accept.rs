@@ -479,12 +479,12 @@ pub(super) fn serve(
     }
     let time_for_first_bytes = options.time_for_first_bytes(config);
     let limit = config.max_silent_connections;
-    if time_for_first_bytes.is_some() && usage.silent() >= limit {
+    if time_for_first_bytes.is_some() && usage.silent.get() >= limit {
         return Err(Refused::Limit { counter: Counter::ConnectionsRefusedSilentLimit, limit });
     }
     let limit = config.max_handshakes;
     let layered = !options.layers.is_empty();
-    if layered && usage.handshakes() >= limit {
+    if layered && usage.handshakes.get() >= limit {
         return Err(Refused::Limit { counter: Counter::ConnectionsRefusedHandshakes, limit });
     }
     if let Some(admissions) = &options.admissions {

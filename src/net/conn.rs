@@ -204,10 +204,10 @@ impl Conn {
             let _ = conn.token.set(token);
             conn.group.usage().connection_opened(origin);
             if is_silent {
-                conn.group.usage().silent_opened();
+                conn.group.usage().silent.change(true);
             }
             if handshakes {
-                conn.group.usage().handshakes_changed(true);
+                conn.group.usage().handshakes.change(true);
             }
             Box::new(connection.clone())
         };

@@ -51,7 +51,7 @@ impl Round<'_> {
 
     fn set_closing(&self, recv: &mut Recv, closing: bool) {
         if mem::replace(&mut recv.closing, closing) != closing {
-            self.conn.group.usage().closing_changed(closing);
+            self.conn.group.usage().closing.change(closing);
         }
     }
 
@@ -273,7 +273,7 @@ impl Round<'_> {
     pub(super) fn end_silence(&self, recv: &mut Recv) -> bool {
         let was_silent = recv.silent_until.take().is_some();
         if was_silent {
-            self.conn.group.usage().silent_spoke();
+            self.conn.group.usage().silent.change(false);
         }
         was_silent
     }
@@ -282,7 +282,7 @@ impl Round<'_> {
     pub(super) fn await_first_bytes(&self, recv: &mut Recv, now: Instant) {
         if let Some(limit) = self.conn.first_bytes_timeout() {
             if recv.silent_until.replace(now + limit).is_none() {
-                self.conn.group.usage().silent_opened();
+                self.conn.group.usage().silent.change(true);
             }
             self.conn.arm(now + limit);
         } else if self.end_silence(recv) {

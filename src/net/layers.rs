@@ -158,7 +158,7 @@ impl Conn {
     /// The limit is reached.
     pub(super) fn may_handshake(&self) -> Result<(), Close> {
         let limit = self.group.config().max_handshakes;
-        if self.origin == Origin::Outgoing || self.group.usage().handshakes() < limit {
+        if self.origin == Origin::Outgoing || self.group.usage().handshakes.get() < limit {
             return Ok(());
         }
         self.count(Counter::ConnectionsRefusedHandshakes, 1);

@@ -112,7 +112,7 @@ impl Round<'_> {
 
     pub(super) fn count_handshake(&self, begins: bool) {
         if self.conn.origin == Origin::Accepted {
-            self.conn.group.usage().handshakes_changed(begins);
+            self.conn.group.usage().handshakes.change(begins);
         }
     }
 

@@ -17,7 +17,7 @@ impl Round<'_> {
     /// is counted.
     pub(super) fn set_paused(&self, recv: &mut Recv, paused: bool) {
         if mem::replace(&mut recv.paused, paused) != paused {
-            self.conn.group.usage().pause_changed(paused);
+            self.conn.group.usage().paused.change(paused);
             let counter = if paused { Counter::ReadsPaused } else { Counter::ReadsResumed };
             self.conn.count(counter, 1);
         }
@@ -33,7 +33,7 @@ impl Round<'_> {
     /// Ends a pause with the connection.
     pub(super) fn forget_pause(&self, recv: &mut Recv) {
         if mem::take(&mut recv.paused) {
-            self.conn.group.usage().pause_changed(false);
+            self.conn.group.usage().paused.change(false);
         }
     }
 

@@ -174,17 +174,17 @@ impl Handle {
         let usage = self.usage();
         snapshot.connections = usage.connections() as u64;
         snapshot.listeners = usage.listeners() as u64;
-        snapshot.silent_connections = usage.silent() as u64;
-        snapshot.handshakes = usage.handshakes() as u64;
+        snapshot.silent_connections = usage.silent.get() as u64;
+        snapshot.handshakes = usage.handshakes.get() as u64;
         snapshot.buffered_bytes = usage.buffered_bytes() as u64;
-        snapshot.paused_connections = usage.paused() as u64;
-        snapshot.closing_connections = usage.closing() as u64;
-        snapshot.unauthenticated_connections = usage.unauthenticated() as u64;
+        snapshot.paused_connections = usage.paused.get() as u64;
+        snapshot.closing_connections = usage.closing.get() as u64;
+        snapshot.unauthenticated_connections = usage.unauthenticated.get() as u64;
         snapshot.sessions = usage.sessions() as u64;
         snapshot.queued_requests = usage.queued_requests() as u64;
         snapshot.queued_request_bytes = usage.queued_bytes() as u64;
-        snapshot.deferred_requests = usage.deferred() as u64;
-        snapshot.waiting_writers = usage.waiting_writers() as u64;
+        snapshot.deferred_requests = usage.deferred.get() as u64;
+        snapshot.waiting_writers = usage.waiting_writers.get() as u64;
         snapshot
     }
 

@@ -23,27 +23,49 @@ pub(crate) enum Origin {
     Outgoing,
 }
 
+/// Number of things that are in a state at the moment. Relaxed, because nothing else is read by it.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicUsize);
+
+impl Gauge {
+    /// Counts a thing that enters the state, or leaves it.
+    pub(crate) fn change(&self, enters: bool) {
+        if enters {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Counts of the resources in use, shared by all groups of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     accepted: AtomicUsize,
     outgoing: AtomicUsize,
-    silent: AtomicUsize,
+    /// Accepted connections that have not sent their first bytes.
+    pub(crate) silent: Gauge,
     /// Accepted connections whose layers are not ready.
-    handshakes: AtomicUsize,
+    pub(crate) handshakes: Gauge,
+    /// Connections that are not read for a while.
+    pub(crate) paused: Gauge,
+    /// Connections that are closing.
+    pub(crate) closing: Gauge,
+    /// Connections that have not logged in.
+    pub(crate) unauthenticated: Gauge,
+    /// Deferred requests.
+    pub(crate) deferred: Gauge,
+    /// Handlers that wait for their peer.
+    pub(crate) waiting_writers: Gauge,
     buffered_bytes: AtomicUsize,
-    /// Connections that are not read for a while, and connections that are closing.
-    paused: AtomicUsize,
-    closing: AtomicUsize,
-    /// Connections that have not logged in, and sessions.
-    unauthenticated: AtomicUsize,
     sessions: AtomicUsize,
     /// Queued requests, and their bytes.
     queued_requests: AtomicUsize,
     queued_bytes: AtomicUsize,
-    /// Deferred requests, and handlers that wait for their peer.
-    deferred: AtomicUsize,
-    waiting_writers: AtomicUsize,
     /// Connections, sessions and closures of an urgent class, of all groups.
     urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
@@ -86,45 +108,6 @@ impl Usage {
             Origin::Accepted => &self.accepted,
             Origin::Outgoing => &self.outgoing,
         }
-    }
-
-    pub(crate) fn silent_opened(&self) {
-        self.silent.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn silent_spoke(&self) {
-        self.silent.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn silent(&self) -> usize {
-        self.silent.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the layers of an accepted connection begin a handshake, or that it is over.
-    pub(crate) fn handshakes_changed(&self, begins: bool) {
-        change(&self.handshakes, begins);
-    }
-
-    pub(crate) fn handshakes(&self) -> usize {
-        self.handshakes.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a connection is not read for a while, or is read again.
-    pub(crate) fn pause_changed(&self, paused: bool) {
-        change(&self.paused, paused);
-    }
-
-    pub(crate) fn paused(&self) -> usize {
-        self.paused.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a connection begins to close, or has ended.
-    pub(crate) fn closing_changed(&self, closing: bool) {
-        change(&self.closing, closing);
-    }
-
-    pub(crate) fn closing(&self) -> usize {
-        self.closing.load(Ordering::Relaxed)
     }
 
     pub(crate) fn urgent_unit_began(&self) {
@@ -235,15 +218,6 @@ impl Usage {
 
 /// Use by sessions.
 impl Usage {
-    /// Notes that a connection must log in, or that it has logged in or ended before.
-    pub(crate) fn unauthenticated_changed(&self, waits: bool) {
-        change(&self.unauthenticated, waits);
-    }
-
-    pub(crate) fn unauthenticated(&self) -> usize {
-        self.unauthenticated.load(Ordering::Relaxed)
-    }
-
     /// Counts one more session, unless there are `most` already. Returns true if it was counted.
     pub(crate) fn session_opens(&self, most: usize) -> bool {
         let opened = self.sessions.fetch_add(1, Ordering::Relaxed) < most;
@@ -285,32 +259,6 @@ impl Usage {
 
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a request is deferred, or answered.
-    pub(crate) fn deferred_changed(&self, deferred: bool) {
-        change(&self.deferred, deferred);
-    }
-
-    pub(crate) fn deferred(&self) -> usize {
-        self.deferred.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a handler begins to wait for its peer, or continues.
-    pub(crate) fn waiting_writers_changed(&self, waits: bool) {
-        change(&self.waiting_writers, waits);
-    }
-
-    pub(crate) fn waiting_writers(&self) -> usize {
-        self.waiting_writers.load(Ordering::Relaxed)
-    }
-}
-
-fn change(count: &AtomicUsize, up: bool) {
-    if up {
-        count.fetch_add(1, Ordering::Relaxed);
-    } else {
-        count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

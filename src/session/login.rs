@@ -47,7 +47,7 @@ impl PendingLogin {
             conn.count(Counter::ClosedLoginDisplaced);
             oldest.close("a newcomer took its place before it logged in");
         }
-        conn.group().usage().unauthenticated_changed(true);
+        conn.group().usage().unauthenticated.change(true);
         let class = conn.login_class();
         conn.net.set_class(class);
         server_conn.later(class, config.login_timeout, Cancellable::UntilLogin, |server_conn| {
@@ -219,7 +219,7 @@ impl Drop for PendingLogin {
     fn drop(&mut self) {
         self.server_conn.cancel_timer();
         let conn = &self.server_conn.conn;
-        conn.group().usage().unauthenticated_changed(false);
+        conn.group().usage().unauthenticated.change(false);
         conn.net.set_class(conn.class);
     }
 }

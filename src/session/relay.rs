@@ -160,7 +160,7 @@ impl Relaying {
         shared: &Arc<SessionShared>,
         position: ResultPosition,
     ) -> Self {
-        shared.conn.group().usage().deferred_changed(true);
+        shared.conn.group().usage().deferred.change(true);
         Self { relay, wake: Wake::new(shared), position, shared: Arc::clone(shared) }
     }
 }
@@ -168,7 +168,7 @@ impl Relaying {
 impl Drop for Relaying {
     fn drop(&mut self) {
         self.wake.end();
-        self.shared.conn.group().usage().deferred_changed(false);
+        self.shared.conn.group().usage().deferred.change(false);
     }
 }
 

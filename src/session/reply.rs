@@ -252,7 +252,7 @@ pub struct Deferred {
 impl Deferred {
     pub(super) fn new(state: ReplyState) -> Self {
         let usage = Arc::clone(state.shared.conn.group().usage());
-        usage.deferred_changed(true);
+        usage.deferred.change(true);
         Self { deferral: Deferral::new(Some(Box::new(state))), usage: Some(usage) }
     }
 
@@ -284,7 +284,7 @@ impl Deferred {
         code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
     ) -> Option<Arc<SessionShared>> {
         if let Some(usage) = self.usage.take() {
-            usage.deferred_changed(false);
+            usage.deferred.change(false);
         }
         let mut state = self.deferral.claim()?;
         let shared = Arc::clone(&state.shared);

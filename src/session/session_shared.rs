@@ -366,7 +366,7 @@ impl SessionShared {
         {
             conn.count(crate::stats::Counter::WritersCut);
         }
-        conn.group().usage().waiting_writers_changed(true);
+        conn.group().usage().waiting_writers.change(true);
         // The handler may hold locks, so what its client sends must be read even if all ordinary
         // threads wait for them.
         conn.note_urgent(true);
@@ -387,7 +387,7 @@ impl SessionShared {
             }
         });
         conn.note_urgent(false);
-        conn.group().usage().waiting_writers_changed(false);
+        conn.group().usage().waiting_writers.change(false);
         writers.leave(group, &self.waiting());
         lock(&self.mail).handler_waits = false;
         go_on
