@@ -3,19 +3,13 @@
 use super::{Config, Field};
 
 const GUIDE: &str = include_str!("../guide/tuning.md");
-const SETTERS: [&str; 5] = [
-    include_str!("connections.rs"),
-    include_str!("growth.rs"),
-    include_str!("observe.rs"),
-    include_str!("sessions.rs"),
-    include_str!("threads.rs"),
-];
+const TABLE: &str = include_str!("table.rs");
 
-/// The documentation of a setter, without marks and line breaks.
-fn setter_doc(field: &Field) -> String {
-    let head = format!("    pub const fn {}(", field.name);
-    let before = SETTERS.iter().find_map(|text| text.split_once(&head)).expect("it has a setter").0;
-    let lines = before.lines().rev().skip(1);
+/// The documentation of a tunable, without marks and line breaks.
+fn documentation(field: &Field) -> String {
+    let head = format!("\n        {}: ", field.name);
+    let before = TABLE.split_once(&head).expect("it is in the table").0;
+    let lines = before.lines().rev();
     let mut doc: Vec<_> =
         lines.map_while(|line| line.trim_start().strip_prefix("///")).map(str::trim).collect();
     doc.reverse();
@@ -75,7 +69,7 @@ fn the_guide_has_every_tunable_once_with_default_range_and_when() {
         let position = missing.iter().position(|known| *known == name);
         missing.swap_remove(position.unwrap_or_else(|| panic!("{name} is listed twice")));
 
-        let when = match (field.live, setter_doc(field)) {
+        let when = match (field.live, documentation(field)) {
             (false, _) => "start",
             (true, doc) if doc.contains("*Live*, for new connections.") => "new connections",
             (true, _) => "live",
@@ -111,10 +105,10 @@ fn the_guide_accounts_for_every_tunable_of_the_original() {
 }
 
 #[test]
-fn the_setters_say_default_price_and_when() {
+fn the_table_says_default_price_and_when() {
     for field in Config::FIELDS {
         let name = field.name;
-        let doc = setter_doc(field);
+        let doc = documentation(field);
         assert_eq!(doc.contains("*Live"), field.live, "{name}");
         assert_eq!(doc.contains("*Start only.*"), !field.live, "{name}");
         assert!(doc.contains("*Range* "), "{name}");

@@ -148,12 +148,15 @@ impl fmt::Debug for Field {
     }
 }
 
-/// Makes the struct with its defaults, and [`Config::FIELDS`], from the table.
+/// Makes the struct with its defaults, its setters and [`Config::FIELDS`] from the table.
 macro_rules! tunables {
     (
         $(#[$meta:meta])*
         pub struct $config:ident {
-            $($name:ident: $type:ty = $default:expr, $range:expr, $unit:ident, $when:ident;)+
+            $(
+                $(#[$doc:meta])*
+                $name:ident: $type:ty = $default:expr, $range:expr, $unit:ident, $when:ident;
+            )+
         }
     ) => {
         $(#[$meta])*
@@ -169,6 +172,15 @@ macro_rules! tunables {
         }
 
         impl $config {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub const fn $name(mut self, value: $type) -> Self {
+                    self.$name = value;
+                    self
+                }
+            )+
+
             /// All tunables, in the order in which [`validate`](Self::validate) checks them.
             pub const FIELDS: &'static [Field] = &[$(Field {
                 name: stringify!($name),

@@ -1,5 +1,7 @@
 //! Tests of every tunable: its setter, its range, and its access by name.
 
+use std::time::Duration;
+
 use super::*;
 
 fn text(config: &Config) -> String {
@@ -64,8 +66,9 @@ macro_rules! switches {
 }
 
 const STEP: Duration = Duration::from_nanos(1);
+const SECOND: Duration = Duration::from_secs(1);
 const ZERO: Duration = Duration::ZERO;
-const MS: Duration = MILLISECOND;
+const MS: Duration = Duration::from_millis(1);
 
 ranges! {
     epoll_groups 0_usize, 128, 1, "0..=128";
