@@ -5,7 +5,7 @@
 //! part = number of columns u8 │ kind u8 … │ (length u16 LE, body of a frame) …
 //! ```
 //!
-//! A kind is an index into `KINDS`, modulo its length. If the last body is shorter than its
+//! A kind is an index into `BlockKind::ALL`, modulo its length. If the last body is shorter than its
 //! length says, the length belongs to the body. The kinds and the bodies are also a table: the bytes of
 //! the bodies are its values.
 
@@ -32,7 +32,7 @@ pub(crate) fn check(input: &[u8]) {
     let Some((kinds, mut rest)) = rest.split_at_checked(usize::from(columns) % MAX_COLUMNS) else {
         return;
     };
-    let kind = |&byte: &u8| KINDS[usize::from(byte) % KINDS.len()];
+    let kind = |&byte: &u8| BlockKind::ALL[usize::from(byte) % BlockKind::ALL.len()];
     let kinds: Vec<_> = kinds.iter().map(kind).collect();
     table(&kinds, rest);
     let mut bodies = rest;
@@ -193,18 +193,3 @@ fn value<'v, 'a: 'v>(
         _ => return None,
     })
 }
-
-const KINDS: [BlockKind; 12] = [
-    BlockKind::Signed,
-    BlockKind::Unsigned,
-    BlockKind::Bit,
-    BlockKind::Float,
-    BlockKind::Double,
-    BlockKind::Decimal,
-    BlockKind::Date,
-    BlockKind::DateTime,
-    BlockKind::Time,
-    BlockKind::Bytes,
-    BlockKind::Enum,
-    BlockKind::Set,
-];

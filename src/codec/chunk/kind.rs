@@ -38,6 +38,22 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
+    /// All kinds.
+    pub const ALL: &[Self] = &[
+        Self::Signed,
+        Self::Unsigned,
+        Self::Bit,
+        Self::Float,
+        Self::Double,
+        Self::Decimal,
+        Self::Date,
+        Self::DateTime,
+        Self::Time,
+        Self::Bytes,
+        Self::Enum,
+        Self::Set,
+    ];
+
     /// Returns the kind of a column with these types in its metadata.
     ///
     /// `None`: a DATETIME that is neither a date nor a point in time.

@@ -57,21 +57,7 @@ fn value(kind: BlockKind) -> BoxedStrategy<Value<'static>> {
 }
 
 fn kinds(columns: std::ops::Range<usize>) -> impl Strategy<Value = Vec<BlockKind>> {
-    let all = [
-        BlockKind::Signed,
-        BlockKind::Unsigned,
-        BlockKind::Bit,
-        BlockKind::Float,
-        BlockKind::Double,
-        BlockKind::Decimal,
-        BlockKind::Date,
-        BlockKind::DateTime,
-        BlockKind::Time,
-        BlockKind::Bytes,
-        BlockKind::Enum,
-        BlockKind::Set,
-    ];
-    prop::collection::vec(prop::sample::select(all.to_vec()), columns)
+    prop::collection::vec(prop::sample::select(BlockKind::ALL), columns)
 }
 
 /// Kinds, and rows of them.
