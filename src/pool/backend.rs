@@ -69,7 +69,9 @@ impl<M: Manage> Backend<M> {
     /// the connection and calls the callback. If no connection is idle and the caller may not wait
     /// (the deadline has passed, or another [`GetError`]), this thread calls it at once. Otherwise
     /// the host calls it, or the thread that returns a connection, removes broken ones, gets a
-    /// permanent error of a connect, or disables, retires or closes the backend.
+    /// permanent error of a connect, or disables, retires or closes the backend. So
+    /// [close](super::Pool::close) the pool before its host ends: otherwise a waiting callback that
+    /// owns a clone of the pool keeps both for ever.
     ///
     /// The callback should be quick, and must not wait for another callback. A thread runs
     /// callbacks one after the other. If a callback becomes due inside another one, it is called

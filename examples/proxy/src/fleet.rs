@@ -28,11 +28,21 @@ pub struct Fleet {
     pub primaries: Vec<Option<DataNode>>,
     _standbys: Vec<DataNode>,
     pub nodes: Arc<Nodes>,
+    _closes_nodes: ClosesNodes,
     _listener: Listener,
     pub proxy: Runtime,
     pub address: String,
     /// Dropped last: the data nodes use its files.
     _folder: TempDir,
+}
+
+/// Closes the nodes when the fleet ends.
+struct ClosesNodes(Arc<Nodes>);
+
+impl Drop for ClosesNodes {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Fleet {
@@ -93,6 +103,7 @@ impl Fleet {
         Ok(Self {
             primaries,
             _standbys: standbys,
+            _closes_nodes: ClosesNodes(Arc::clone(&nodes)),
             nodes,
             _listener: listener,
             proxy,

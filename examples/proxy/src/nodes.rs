@@ -176,6 +176,12 @@ impl Nodes {
         let _ = (0..ahead).try_fold(from, |from, _| self.pool.fail_over(name, from));
     }
 
+    /// Refuses the statements that wait for a session. Without it they would keep each other and the
+    /// pool, because nothing calls them any more when the runtime has ended.
+    pub fn close(&self) {
+        self.pool.close(Instant::now());
+    }
+
     /// How the nodes stand, in their order.
     pub fn status(&self) -> Vec<BackendStatus<Name>> {
         self.list.iter().map(|node| node.backend.status()).collect()
