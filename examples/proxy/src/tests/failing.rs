@@ -320,6 +320,10 @@ fn a_select_that_waits_for_a_dead_node_keeps_no_session_of_others() {
     assert_eq!(world.fleet.nodes.status()[1].waiting, 1);
     one.canceller().cancel();
     drop(all);
+    // The statement still waits for a session when the proxy ends, and is dropped with it.
+    let nodes = Arc::downgrade(&world.fleet.nodes);
+    drop((one, other, world));
+    until("nothing keeps the nodes", || nodes.strong_count() == 0);
 }
 
 /// The statement has as much time as was left when it got its session.
