@@ -293,6 +293,9 @@ fn a_busy_pool_says_so_and_its_node_is_not_suspected() {
     let client = fleet.client(&runtime).expect("its options are good");
     let mut one = client.session().expect("the proxy is there");
     let mut other = client.session().expect("the proxy is there");
+    // On a busy machine a connect may take longer than a statement may.
+    until("there is a connection", || other.run("select count(*) from sbtest1").is_ok());
+    until("no probe runs", || !fleet.nodes.get(0).is_probed.load(Ordering::Relaxed));
     one.run("begin").expect("it begins");
     assert_eq!(rows(&mut one, "select count(*) from sbtest1 where id = 1"), "0;");
     is_frozen.store(true, Ordering::Relaxed);
