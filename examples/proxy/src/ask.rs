@@ -100,7 +100,8 @@ impl Ask {
                 let node = self.nodes.get(self.node);
                 let version = node.version();
                 let result = Err(no_session(node.at(version), &error));
-                if !is_busy(&error) {
+                // The pool is closed when the proxy ends.
+                if !is_busy(&error) && !matches!(error, GetError::Closed) {
                     self.nodes.suspect(self.node, version);
                 }
                 then(Asked { lease: None, result, stage: Stage::Before });

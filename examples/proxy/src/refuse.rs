@@ -84,14 +84,11 @@ pub fn no_session(node: impl fmt::Display, error: &GetError) -> SessionError {
     SessionError::new(code, state, text)
 }
 
-/// True if clients have all the sessions, or the proxy ends. Neither says anything about the data
-/// node.
+/// True if clients have all the sessions, which says nothing about the data node.
 pub const fn is_busy(error: &GetError) -> bool {
     matches!(
         error,
-        GetError::Timeout { cause: Cause::AllBusy { .. }, .. }
-            | GetError::TooManyWaiting { .. }
-            | GetError::Closed
+        GetError::Timeout { cause: Cause::AllBusy { .. }, .. } | GetError::TooManyWaiting { .. }
     )
 }
 
