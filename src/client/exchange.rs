@@ -21,7 +21,7 @@ use super::error::{Error, ErrorKind, Fate, Stage};
 use super::options::Options;
 use super::request::Wire;
 use super::slot::{Asked, Place, Slot, Step, Watcher};
-use crate::codec::error::{Scope, code};
+use crate::codec::error::{INTERRUPTED_STATE, Scope, code};
 use crate::codec::frame::Frame;
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
@@ -611,5 +611,5 @@ impl Exchange {
 
 /// Error of a server for an interrupted statement.
 fn interrupted() -> ErrorReply {
-    ErrorReply::error(code::INTERRUPTED, b"70100", "Query execution was interrupted")
+    ErrorReply::error(code::INTERRUPTED, INTERRUPTED_STATE, "Query execution was interrupted")
 }

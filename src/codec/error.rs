@@ -7,6 +7,8 @@ mod reply;
 use std::error::Error;
 use std::fmt;
 
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub(crate) use reply::INTERRUPTED_STATE;
 pub use reply::{GENERAL_STATE, code};
 
 /// Part of the traffic that ends with an error: the question a server or a proxy asks first.

@@ -2,10 +2,10 @@
 //!
 //! Each type follows its file: a struct per message, with a public field per field, and an enum per
 //! enum. Types inside a message are beside it here. `ColumnMetaDataCompatible` is not public:
-//! [`ServerMessage`](crate::codec::message::ServerMessage) converts it to and from `ColumnMetaData`.
-//! An absent field has the default value of its
-//! type; where the protocol says another value, the documentation of the field tells it. All
-//! messages implement [`prost::Message`].
+//! [`ServerMessage`](crate::codec::message::ServerMessage) converts it to and from
+//! `ColumnMetaData`. An absent field has the default value of its type; where the protocol says
+//! another value, the documentation of the field tells it. All messages implement
+//! [`prost::Message`].
 //!
 //! An unlisted value of an enum is an unknown field, as everywhere in protobuf: it is skipped. If a
 //! message inside a message comes twice, the last one counts, so that a peer cannot evade a limit

@@ -5,8 +5,8 @@
 //! the field, its setter with the documentation, its default, its check, its access by name and its
 //! serde form.
 //!
-//! Sizes are bytes and counts are counts unless the type is a [`Duration`](std::time::Duration). If 0 has a meaning of
-//! its own (automatic, leave it to the kernel), the tunable documents it.
+//! Sizes are bytes and counts are counts unless the type is a [`Duration`](std::time::Duration). If 0
+//! has a meaning of its own (automatic, leave it to the kernel), the tunable documents it.
 
 #![forbid(unsafe_code)]
 

@@ -8,8 +8,9 @@ use super::value::{Allowed, SWITCH, zero_or};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
-const MILLISECOND: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
 /// Most threads of a runtime.
 pub(super) const MOST_THREADS: usize = 32_768;
 
@@ -48,6 +49,7 @@ tunables! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Config {
         // name: type = default, range, unit, time of change
+
         // ---- groups and base threads, their CPUs, and the sizes of their batches ----
 
         /// Binds the workers to CPUs, of those that the process may run on.

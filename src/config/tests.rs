@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::table::{MILLISECOND as MS, SECOND};
 use super::*;
 
 fn text(config: &Config) -> String {
@@ -66,9 +67,7 @@ macro_rules! switches {
 }
 
 const STEP: Duration = Duration::from_nanos(1);
-const SECOND: Duration = Duration::from_secs(1);
 const ZERO: Duration = Duration::ZERO;
-const MS: Duration = Duration::from_millis(1);
 
 ranges! {
     epoll_groups 0_usize, 128, 1, "0..=128";

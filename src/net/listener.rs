@@ -55,10 +55,10 @@ impl Listener {
     }
 
     /// Returns duplicates of the descriptors of the listening sockets, to pass them to a successor,
-    /// which can serve them by [`listen_on`](Handle::listen_on). When the successor listens, drop this listener. The
-    /// connections in the backlog are then left to the successor, and so is the file of a Unix socket.
-    /// This is so from this call on, also if the successor fails. The example `handover` loses no
-    /// request that way.
+    /// which can serve them by [`listen_on`](Handle::listen_on). When the successor listens, drop this
+    /// listener. The connections in the backlog are then left to the successor, and so is the file of a
+    /// Unix socket. This is so from this call on, also if the successor fails. The example `handover`
+    /// loses no request that way.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::codec::chunk::ChunkWriteError;
 use crate::codec::encoder::Encoder;
-use crate::codec::error::{EncodeError, GENERAL_STATE, Scope, code};
+use crate::codec::error::{EncodeError, GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
 use crate::codec::message::{PlanError, ScalarError};
 use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::generic::Severity;
@@ -297,9 +297,6 @@ pub(super) fn put_error(encoder: &mut Encoder<'_>, error: &SessionError) {
 
 /// Longest text of an error or a warning, in bytes. Any peer accepts frames of this size.
 pub(super) const LONGEST_TEXT: usize = 2048;
-
-/// SQL state of an interrupted statement.
-const INTERRUPTED_STATE: &[u8; 5] = b"70100";
 
 #[cfg(test)]
 mod tests {

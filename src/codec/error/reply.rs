@@ -35,6 +35,10 @@ pub mod code {
 /// SQL state of errors that have no other.
 pub const GENERAL_STATE: &[u8; 5] = b"HY000";
 
+/// SQL state of an interrupted statement.
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub(crate) const INTERRUPTED_STATE: &[u8; 5] = b"70100";
+
 /// Number of [`code::CACHE_MISS`] in older servers.
 const CACHE_MISS_OLD: u32 = 6000;
 
