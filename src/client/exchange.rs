@@ -15,7 +15,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::error::{Error, ErrorKind, Fate, Stage};
 use super::options::Options;
@@ -28,6 +27,7 @@ use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::session::{KillSession, KillSessionType};
 use crate::codec::proto::sql::TokenOffer;
+use crate::sys::clock::Instant;
 
 /// Requests of one session.
 pub(super) struct Exchange {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::calls::Calls;
 use super::error::{Error, ErrorKind};
@@ -21,7 +21,7 @@ use super::waiting::{Callback, Caller, Outcome, Receiver, Waiting};
 use crate::net::{Address, ToAddress};
 use crate::runtime::{Class, Handle, Timer, after, is_late};
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// The connections of a client, and the callers that wait for a session.
 pub(super) struct Fleet {
@@ -210,7 +210,7 @@ impl Fleet {
     fn arm(self: &Arc<Self>, due: Instant) {
         let now = clock::now();
         let done = Arc::new(AtomicBool::new(false));
-        let delay = due.saturating_duration_since(now).max(Duration::from_millis(1));
+        let delay = due.duration_since(now).max(Duration::from_millis(1));
         let look = Look { fleet: Arc::downgrade(self), at: now + delay, done: Arc::clone(&done) };
         let group = self.handle.group_here();
         let timer = after(group, Class::InProgress, delay, Box::new(move || look.fire()));

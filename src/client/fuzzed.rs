@@ -1,7 +1,7 @@
 //! [`connection`]: a connection against arbitrary input of a server, for fuzzers.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::options::Options;
 use super::request::{Request, Wire};
@@ -11,6 +11,7 @@ use crate::codec::frame::{Dialect, Frame, Header};
 use crate::codec::limits::Limits;
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
+use crate::sys::clock::Instant;
 
 /// Plays `input`: requests, passing time, and bytes of the server, raw or as frames.
 ///

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::calls::Calls;
 use super::error::{Error, ErrorKind};
@@ -22,7 +22,7 @@ use crate::net::{
 };
 use crate::runtime::{Class, Group, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Connection of a client.
 pub(super) struct Link {
@@ -245,7 +245,7 @@ impl Link {
         if inner.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
             return;
         }
-        let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
+        let delay = due.duration_since(now).max(SHORTEST_LOOK);
         self.set_timer(inner, now, delay, move |link| {
             let fired = clock::now();
             if is_late(now + delay, fired) {

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::error::{Error, ErrorKind, Stage};
 use super::link::Link;
@@ -16,6 +15,7 @@ use super::session::Session;
 use super::state::State;
 use super::status::{ConnectionPhase, ConnectionStatus, Status};
 use super::waiting::{Caller, Waiting};
+use crate::sys::clock::Instant;
 use crate::sys::random;
 
 /// Connections of a client, by number.

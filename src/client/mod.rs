@@ -76,7 +76,7 @@ pub use status::{ConnectionPhase, ConnectionStatus, Status};
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fleet::Fleet;
 use link::{Link, SECOND_LOOK};
@@ -90,7 +90,7 @@ use crate::codec::proto::tso::GetTso;
 use crate::config::ConfigError;
 use crate::runtime::{Handle, is_late};
 use crate::stall::{Wait, run_as};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Client of one server.
 ///
@@ -141,7 +141,7 @@ impl Client {
         let ticket = self.fleet.open(deadline, Receiver::Thread(give));
         let given = given.try_recv().or_else(|_| {
             run_as(Wait::Reply, || {
-                let left = deadline.saturating_duration_since(clock::now());
+                let left = deadline.duration_since(clock::now());
                 let mut outcome = given.recv_timeout(left);
                 if outcome.is_err() && is_late(deadline, clock::now()) {
                     // The process was stopped. The answer to the login may be unread in the socket.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::answer::Answer;
 use super::error::Error;
@@ -13,7 +13,7 @@ use super::link::{Link, SECOND_LOOK};
 use super::slot::Watcher;
 use crate::runtime::is_late;
 use crate::stall::{Wait, run_as};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Outstanding request: its result was not taken yet.
 ///
@@ -94,7 +94,7 @@ impl Outstanding {
                     // The process was stopped. The answer may be in the socket.
                     due = now + SECOND_LOOK;
                 }
-                match due.saturating_duration_since(now) {
+                match due.duration_since(now) {
                     Duration::ZERO => self.expire(),
                     left => thread::park_timeout(left),
                 }

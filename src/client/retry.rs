@@ -1,8 +1,7 @@
 //! [`Retry`]: pauses between attempts to connect. Pure: `now` is an argument.
 
-use std::time::Instant;
-
 use super::options::Options;
+use crate::sys::clock::Instant;
 
 /// Number of failures, and the time of the next attempt.
 #[derive(Debug, Default)]
@@ -29,7 +28,7 @@ impl Retry {
     /// Returns true if a connection begun at `since` has lasted. A connection that its server ends
     /// right after the login counts as failed.
     pub(super) fn has_lasted(since: Instant, now: Instant, options: &Options) -> bool {
-        now.saturating_duration_since(since) >= options.reconnect_max
+        now.duration_since(since) >= options.reconnect_max
     }
 
     /// Notes that a connection begun at `since` is open. If it has lasted and is newer than the

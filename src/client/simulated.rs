@@ -34,17 +34,17 @@ impl Connection {
     #[must_use]
     pub fn new(options: Options, now: Instant) -> Self {
         let options = Arc::new(options);
-        Self { state: State::new(Arc::clone(&options), now), options }
+        Self { state: State::new(Arc::clone(&options), now.into()), options }
     }
 
     /// Notes that the connection is established.
     pub fn connected(&mut self, now: Instant) {
-        self.state.handle_connected(now);
+        self.state.handle_connected(now.into());
     }
 
     /// Takes whole frames from the start of `input`. Returns their length in bytes.
     pub fn input(&mut self, input: &[u8], now: Instant) -> usize {
-        self.state.handle_input(input, now).0
+        self.state.handle_input(input, now.into()).0
     }
 
     /// Takes the output.
@@ -78,12 +78,12 @@ impl Connection {
     /// Latest time of the next call of [`timeout`](Self::timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.state.poll_timeout()
+        self.state.poll_timeout().map(Into::into)
     }
 
     /// Handles the deadlines that have passed.
     pub fn timeout(&mut self, now: Instant) {
-        self.state.handle_timeout(now, 0);
+        self.state.handle_timeout(now.into(), 0);
     }
 
     /// Opens a session. Returns `None` if the connection is not ready.
@@ -98,7 +98,7 @@ impl Connection {
     /// Returns an error if the request was not sent.
     pub fn ask(&mut self, session: u64, request: Request, due: Instant) -> Result<Asking, Error> {
         let wire = request.into_wire(Some(self.options.window_kib()));
-        let seq = self.state.ask(session, wire, due)?;
+        let seq = self.state.ask(session, wire, due.into())?;
         Ok(Asking { session, seq })
     }
 
@@ -114,7 +114,7 @@ impl Connection {
         due: Instant,
     ) -> Result<Asking, Error> {
         let message = open.map_or(ClientMessage::ExpectClose, ClientMessage::ExpectOpen);
-        let seq = self.state.ask(session, Wire::new(Asked::Plain, message), due)?;
+        let seq = self.state.ask(session, Wire::new(Asked::Plain, message), due.into())?;
         Ok(Asking { session, seq })
     }
 
@@ -124,7 +124,7 @@ impl Connection {
     ///
     /// Returns an error if the request was not sent.
     pub fn ask_once(&mut self, request: Request, due: Instant) -> Result<Asking, Error> {
-        let (session, seq) = self.state.ask_once(request.into_wire(None), due)?;
+        let (session, seq) = self.state.ask_once(request.into_wire(None), due.into())?;
         Ok(Asking { session, seq })
     }
 
@@ -136,7 +136,8 @@ impl Connection {
     pub fn ask_time(&mut self, count: i32, due: Instant) -> Result<Asking, Error> {
         let question = GetTso { leader_name: Vec::new(), batch_count: count };
         let message = ClientMessage::GetTso(question);
-        let (session, seq) = self.state.ask_once(Wire::new(Asked::Timestamps, message), due)?;
+        let (session, seq) =
+            self.state.ask_once(Wire::new(Asked::Timestamps, message), due.into())?;
         Ok(Asking { session, seq })
     }
 
@@ -173,7 +174,7 @@ impl Connection {
 
     /// Closes the session.
     pub fn close(&mut self, session: u64, now: Instant) {
-        self.state.close(session, now);
+        self.state.close(session, now.into());
     }
 
     /// Sets whether the backlog is above the limit.

@@ -1,10 +1,10 @@
 //! [`Slot`]: a request of a session, and its answer.
 
 use std::thread::Thread;
-use std::time::Instant;
 
 use super::error::Error;
 use crate::codec::message::{ClientMessage, ServerKind};
+use crate::sys::clock::Instant;
 
 /// Kind of a request, which decides about the frames of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

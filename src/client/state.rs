@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::error::{Error, ErrorKind, Stage};
 use super::exchange::{Exchange, Shared, Taken};
@@ -18,6 +17,7 @@ use super::slot::{Asked, Slot, Watcher};
 use crate::codec::error::Scope;
 use crate::codec::frame::{Dialect, Frame};
 use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::sys::clock::Instant;
 
 /// Stage of the connection.
 #[derive(Debug)]
@@ -237,7 +237,7 @@ impl State {
                 self.probe_due = Some(now + self.shared.options.probe_timeout);
             }
             Some(due) if due <= now => {
-                let silent = now.saturating_duration_since(self.heard);
+                let silent = now.duration_since(self.heard);
                 let reason = format!("no answer to a probe, silent for {silent:?} (probe_timeout)");
                 self.lose(&Error::unknown(ErrorKind::Lost(reason.into())));
             }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
 
 use super::error::Error;
 use super::session::Session;
+use crate::sys::clock::Instant;
 
 pub(super) type Outcome = Result<Session, Error>;
 

@@ -59,7 +59,7 @@ impl Timers {
 
     /// Sets a deadline.
     pub fn insert(&mut self, at: Instant, payload: u64) -> Deadline {
-        Deadline(self.0.insert(at, payload))
+        Deadline(self.0.insert(at.into(), payload))
     }
 
     /// Cancels a deadline. Returns its payload, unless it has fired or was cancelled.
@@ -69,7 +69,7 @@ impl Timers {
 
     /// Takes the payload of the next deadline that is due.
     pub fn pop_due(&mut self, now: Instant) -> Option<u64> {
-        self.0.pop_due(now).map(|(_, payload)| payload)
+        self.0.pop_due(now.into()).map(|(_, payload)| payload)
     }
 
     /// Number of pending deadlines.

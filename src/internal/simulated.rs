@@ -22,7 +22,7 @@ pub use crate::client::simulated::{Asking, Connection as Client};
 
 /// Sets the time of this thread to `now`; `None` restores the system's clock.
 pub fn set_time(now: Option<Instant>) {
-    clock::simulate(now);
+    clock::simulate(now.map(Into::into));
 }
 
 /// Replaces the random numbers of this thread with those of `seed`; `None` restores the system's.
@@ -165,7 +165,7 @@ impl Simulated {
 
     /// Deadline of the next timer.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.runtime.next_deadline()
+        self.runtime.next_deadline().map(Into::into)
     }
 
     /// Begins the drain.

@@ -29,7 +29,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::address::Address;
 use super::conn::Conn;
@@ -41,7 +41,7 @@ use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::Interest;
 use crate::sys::eventfd::reserve_descriptor;
 use crate::sys::socket::{self, Family, Tuning};

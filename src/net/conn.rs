@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::address::Address;
 use super::close::CloseReason;
@@ -23,7 +23,7 @@ use crate::sync::shim::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::{Interest, Readiness};
 use crate::sys::socket::{self, Family};
 

@@ -18,13 +18,13 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::conn::Conn;
 use crate::stall::before_wait;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Age from which held sends leave with the next one.
 pub(crate) const OLD: Duration = Duration::from_micros(100);

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::close::{Close, CloseReason, HalfClose};
 use super::conn::{READABLE, RESET};
@@ -15,7 +15,7 @@ use crate::runtime::{Origin, guard, log_some};
 use crate::stats::{self, Counter};
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::socket::{self, Received};
 
 impl Round<'_> {

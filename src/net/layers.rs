@@ -472,11 +472,12 @@ mod tests {
     use std::io::Write;
     use std::net::TcpStream;
     use std::sync::mpsc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::net::{HalfClose, ListenOptions, Protocol};
     use crate::runtime::Runtime;
+    use crate::sys::clock::Instant;
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time;
 
 use super::read_more::{ReadMore, ReadMoreError};
+use crate::sys::clock::Instant;
 use crate::sys::socket::{self, Family, Received};
 
 /// Received bytes that were not consumed yet, in order and in one slice.
@@ -134,7 +135,7 @@ impl<'a> Input<'a> {
     ///
     /// If no bytes come: see [`ReadMoreError`]. The `?` of a handler ends the connection, for the same
     /// reason.
-    pub fn read_more(&mut self, deadline: Instant) -> Result<(), ReadMoreError> {
+    pub fn read_more(&mut self, deadline: time::Instant) -> Result<(), ReadMoreError> {
         let Some(more) = self.more.as_deref_mut().filter(|_| !self.cut) else {
             return Err(ReadMoreError::Unavailable);
         };
@@ -144,7 +145,7 @@ impl<'a> Input<'a> {
             more.keep(&self.bytes[self.consumed..], self.needed);
         }
         self.consumed_before += mem::take(&mut self.consumed);
-        let result = more.read(deadline);
+        let result = more.read(deadline.into());
         self.total = more.kept().len();
         result
     }

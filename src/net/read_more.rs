@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::close::{Close, CloseReason};
 use super::conn::{ABORT, AT_ONCE, CLOSE, Conn, HUNG_UP, READABLE, RESET, UNPAUSED};
@@ -14,7 +14,7 @@ use crate::runtime::source::{CUT, DRAIN, OVER};
 use crate::stall::{Wait, run_as};
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Reason why [`Input::read_more`](super::Input::read_more) brought no bytes.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl ReadMore for Reader<'_, '_> {
             }
             let limit = Some((deadline - now).min(LONGEST_SLEEP));
             run_as(Wait::Network, || conn.recv.wait(AGAIN | OVER_WITH, &conn.bell, limit));
-            waited += clock::now().saturating_duration_since(now);
+            waited += clock::now().duration_since(now);
         };
         self.postpone(waited);
         if self.recv.undecoded {

@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::close::{Close, CloseReason};
 use super::conn::{
@@ -21,7 +21,7 @@ use crate::runtime::source::{DRAIN, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Pace, guard, in_span, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::socket::{self, Received};
 
 /// Time after which a connection that keeps receiving goes to the back of the queue.
@@ -362,7 +362,7 @@ impl Round<'_> {
     fn is_spent(&self, bytes: usize, turn: Duration, context: &WorkerContext<'_>) -> bool {
         // Small requests cost more work than their bytes say, so time limits the turn too.
         bytes >= self.conn.group.config().read_budget_bytes
-            || bytes > 0 && clock::now().saturating_duration_since(context.lap.now) >= turn
+            || bytes > 0 && clock::now().duration_since(context.lap.now) >= turn
     }
 
     /// Returns true if the turn must end in time, whatever arrives.

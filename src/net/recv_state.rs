@@ -1,7 +1,7 @@
 //! State of the receiving side of a connection.
 
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::close::CloseReason;
 use super::conn::{NOTIFIED, RESUME, UNPAUSED};
@@ -11,7 +11,7 @@ use super::route::Route;
 use crate::runtime::source::DRAIN;
 use crate::runtime::{Excuse, Origin};
 use crate::sync::runner::Marks;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// State that only one receiver at a time may touch.
 #[derive(Default)]

@@ -4,10 +4,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::address::Address;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::socket::{self, Options};
 
 /// Addresses to connect to, and the options and time limit of the attempts.
@@ -40,7 +40,7 @@ impl Route {
         connect_timeout: Option<Duration>,
     ) -> Self {
         addresses.reverse();
-        let limit = connect_timeout.map(|limit| (limit, clock::later(clock::now(), limit)));
+        let limit = connect_timeout.map(|limit| (limit, clock::now() + limit));
         Self { rest: addresses, local_addr, options, limit, later: None }
     }
 
@@ -74,6 +74,6 @@ impl Route {
     fn share(&self) -> Option<Instant> {
         let ((_, until), now) = (self.limit?, clock::now());
         let attempts = u32::try_from(self.rest.len() + 1).unwrap_or(u32::MAX);
-        Some(clock::later(now, until.saturating_duration_since(now) / attempts))
+        Some(now + until.duration_since(now) / attempts)
     }
 }

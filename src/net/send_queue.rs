@@ -16,7 +16,6 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, RESUME, WRITABLE};
@@ -29,7 +28,7 @@ use crate::stats::Counter;
 use crate::sync::mutant::mutant;
 use crate::sync::runner::{Ended, Marks, ROUNDS, Running};
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::Interest;
 use crate::sys::socket::{self, Family};
 

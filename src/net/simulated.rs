@@ -58,7 +58,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use socket2::SockRef;
 
@@ -75,7 +75,7 @@ mod tests {
     use crate::stats::Counter;
     use crate::sync::runner::Marks;
     use crate::sync::shim::lock;
-    use crate::sys::clock;
+    use crate::sys::clock::{self, Instant};
     use crate::sys::epoll::Readiness;
 
     const TIMEOUT: Duration = Duration::from_secs(10);

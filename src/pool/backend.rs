@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{self, Duration};
 
 use super::Shared;
 use super::error::GetError;
@@ -16,7 +16,7 @@ use super::status::{BackendState, BackendStatus, Discard, Held};
 use crate::sync::mutant::mutant;
 use crate::sync::payload::contain;
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// A backend of a pool, found once: its methods do not look it up again.
 ///
@@ -46,8 +46,8 @@ impl<M: Manage> Backend<M> {
     ///
     /// Those of [`get`](Self::get).
     #[track_caller]
-    pub fn get_before(&self, deadline: Instant) -> Result<Pooled<M>, GetError> {
-        self.inner.get(Some(deadline), Location::caller())
+    pub fn get_before(&self, deadline: time::Instant) -> Result<Pooled<M>, GetError> {
+        self.inner.get(Some(deadline.into()), Location::caller())
     }
 
     /// Returns an idle connection, if there is one. Neither connects nor waits for another caller.
@@ -80,10 +80,10 @@ impl<M: Manage> Backend<M> {
     #[track_caller]
     pub fn get_then(
         &self,
-        deadline: Instant,
+        deadline: time::Instant,
         then: impl FnOnce(Result<Pooled<M>, GetError>) + Send + 'static,
     ) {
-        self.inner.get_then(deadline, Box::new(then), Location::caller());
+        self.inner.get_then(deadline.into(), Box::new(then), Location::caller());
     }
 
     /// Present version of the backend.
@@ -212,7 +212,7 @@ impl<C> Seat<C> {
 
     /// Sleeps until there is a grant. `None`: the deadline has passed first.
     fn wait(&self, deadline: Option<Instant>) -> Option<Grant<C>> {
-        let limit = deadline.map(|deadline| deadline.saturating_duration_since(clock::now()));
+        let limit = deadline.map(|deadline| deadline.duration_since(clock::now()));
         let guard = lock(&self.grant);
         wait_while(&self.filled, guard, limit, |grant| grant.is_none()).0.take()
     }
@@ -306,7 +306,7 @@ impl<M: Manage> Inner<M> {
                 }
             });
         });
-        let delay = at.saturating_duration_since(clock::now());
+        let delay = at.duration_since(clock::now());
         self.shared.ask_host(|host| host.after(delay, Box::new(|| job.run())));
     }
 
@@ -467,7 +467,7 @@ impl<M: Manage> Inner<M> {
         let (target, manage) = (self.target(ticket.version), &self.shared.manage);
         let (began, mut is_permanent) = (clock::now(), false);
         let connect = || {
-            let result = manage.connect(&target, deadline);
+            let result = manage.connect(&target, deadline.into());
             is_permanent = result.as_ref().is_err_and(|error| manage.is_permanent(error));
             result
         };
@@ -655,7 +655,7 @@ impl<M: Manage> Inner<M> {
         waiting(Wait::Other, || {
             let mut stack = lock(&self.stack);
             stack.await_quiet(true);
-            let limit = deadline.map(|at| at.saturating_duration_since(clock::now()));
+            let limit = deadline.map(|at| at.duration_since(clock::now()));
             let busy = |stack: &mut Machine<M>| !stack.is_quiet() && stack.state() == state;
             let (mut stack, _) = wait_while(&self.quiet, stack, limit, busy);
             stack.await_quiet(false);
@@ -667,7 +667,7 @@ impl<M: Manage> Inner<M> {
     pub(super) fn held(&self, now: Instant, at_least: Duration) -> Vec<Held<M::Key>> {
         let mut held = Vec::new();
         for slot in lock(&self.stack).held() {
-            let held_for = now.saturating_duration_since(slot.since);
+            let held_for = now.duration_since(slot.since);
             if held_for >= at_least
                 && let Some(holder) = &slot.holder
             {
@@ -705,7 +705,7 @@ mod tests {
         type Connection = u32;
         type Error = Infallible;
 
-        fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, Infallible> {
+        fn connect(&self, _: &Target<'_, u8>, _: time::Instant) -> Result<u32, Infallible> {
             Ok(7)
         }
     }
@@ -714,7 +714,7 @@ mod tests {
     fn no_caller_waits_for_the_end_of_work_after_its_pause() {
         let pool = Pool::builder(Numbers).build().expect("a thread");
         let held = pool.get(&1).expect("it connects");
-        assert!(pool.pause(&1, clock::now()).is_err());
+        assert!(pool.pause(&1, time::Instant::now()).is_err());
         let mut fx = Effects::default();
         held.backend.with(|stack| stack.set_state(clock::now(), BackendState::Paused, &mut fx));
         assert!(!fx.quiet);

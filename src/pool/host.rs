@@ -138,7 +138,7 @@ fn run_due(given: &Receiver<(Instant, Code)>) {
     // Keys are unique by a number, because several entries may be due at the same time.
     for number in 0_u64.. {
         let next = entries.first_key_value().map(|(&(at, _), _)| at);
-        let left = next.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = next.map(|at| at.duration_since(Instant::now()));
         let got = match left {
             Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
             Some(left) => given.recv_timeout(left),

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
-use std::time::Instant;
+use std::time;
 
 /// Error of a manager, or of the pool in its place.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -35,7 +35,7 @@ pub trait Manage: Send + Sync + 'static {
     fn connect(
         &self,
         target: &Target<'_, Self::Key>,
-        deadline: Instant,
+        deadline: time::Instant,
     ) -> Result<Self::Connection, Self::Error>;
 
     /// Returns true if the next connects would fail with the same error, for example because the backend

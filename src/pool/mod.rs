@@ -33,7 +33,7 @@
 //!         target: &Target<'_, SocketAddr>,
 //!         deadline: Instant,
 //!     ) -> io::Result<TcpStream> {
-//!         let timeout = deadline.saturating_duration_since(Instant::now());
+//!         let timeout = deadline.duration_since(Instant::now());
 //!         TcpStream::connect_timeout(target.key, timeout)
 //!     }
 //! }
@@ -126,7 +126,7 @@
 //!         let (tell, told) = mpsc::channel();
 //!         let answers = Answers { tell, pool: self.pool.clone(), key: *target.key };
 //!         let conn = Upstream(self.handle.connect(target.key, answers)?);
-//!         told.recv_timeout(deadline.saturating_duration_since(Instant::now()))??;
+//!         told.recv_timeout(deadline.duration_since(Instant::now()))??;
 //!         Ok(conn)
 //!     }
 //!
@@ -212,7 +212,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{self, Duration};
 
 mod backend;
 mod config;
@@ -335,10 +335,10 @@ impl<M: Manage> Pool<M> {
     /// # Errors
     ///
     /// A connection is still in use, or another caller resumed the backend; see [`PauseError`].
-    pub fn pause(&self, key: &M::Key, deadline: Instant) -> Result<(), PauseError<M::Key>> {
+    pub fn pause(&self, key: &M::Key, deadline: time::Instant) -> Result<(), PauseError<M::Key>> {
         let inner = self.shared().backend(key).map_err(|_| PauseError::Interrupted)?;
         inner.set_state(BackendState::Paused);
-        let quiet = inner.wait_quiet(BackendState::Paused, Some(deadline));
+        let quiet = inner.wait_quiet(BackendState::Paused, Some(deadline.into()));
         if inner.with(|stack| stack.state()) != BackendState::Paused {
             return Err(PauseError::Interrupted);
         }
@@ -427,7 +427,8 @@ impl<M: Manage> Pool<M> {
 
     /// Closes the pool for good: callers get no connection any more, and idle ones are closed. Waits until
     /// those in use are returned, until the deadline.
-    pub fn close(&self, deadline: Instant) -> CloseReport<M::Key> {
+    pub fn close(&self, deadline: time::Instant) -> CloseReport<M::Key> {
+        let deadline = deadline.into();
         let all = self.shared().close();
         let (mut held, mut connecting) = (Vec::new(), 0);
         for inner in all {

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{self, Duration};
 
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::{Backend, BackendState, GetError, Host, Limits, Manage, Pool, Pooled, Target};
 use crate::sync::mutant::{explore, mutants};
+use crate::sys::clock::Instant;
 
 /// Makes connections 1, 2, 3 …
 #[derive(Default)]
@@ -21,7 +22,7 @@ impl Manage for Numbers {
     type Connection = u32;
     type Error = &'static str;
 
-    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, &'static str> {
+    fn connect(&self, _: &Target<'_, u8>, _: time::Instant) -> Result<u32, &'static str> {
         Ok(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
@@ -185,7 +186,7 @@ impl Manage for Breaks {
     type Connection = ();
     type Error = &'static str;
 
-    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<(), &'static str> {
+    fn connect(&self, _: &Target<'_, u8>, _: time::Instant) -> Result<(), &'static str> {
         Ok(())
     }
 

@@ -27,8 +27,9 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::sys::clock::Instant;
 use slab::Slab;
 
 #[cfg(all(any(test, feature = "internal"), not(loom)))]
@@ -47,7 +48,6 @@ use super::error::{Cause, GetError};
 use super::manage::{BoxError, Version};
 use super::status::{BackendState, Discard, Totals};
 use crate::sync::mutant::mutant;
-use crate::sys::clock;
 
 /// Connections of one backend.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl<C> Slot<C> {
     fn fitness(&self, now: Instant, limits: &Limits) -> Fitness {
         if self.is_expired(now) {
             Fitness::TooOld
-        } else if now.saturating_duration_since(self.since) >= limits.check_after {
+        } else if now.duration_since(self.since) >= limits.check_after {
             Fitness::Check
         } else {
             Fitness::Look
@@ -415,7 +415,7 @@ impl<C, W> Stack<C, W> {
     /// Counts a caller whose deadline has passed. Returns its error.
     pub(super) fn time_out(&mut self, now: Instant, ask: &Ask) -> GetError {
         self.totals.timed_out += 1;
-        let waited = now.saturating_duration_since(ask.asked);
+        let waited = now.duration_since(ask.asked);
         GetError::Timeout { waited, cause: self.cause() }
     }
 
@@ -627,7 +627,7 @@ impl<C, W> Stack<C, W> {
 
     /// Deadline of a connect that begins now, for a caller or for the host.
     pub(super) fn connect_deadline(&self, now: Instant, ask: Option<&Ask>) -> Instant {
-        let limit = clock::later(now, self.limits.connect_timeout);
+        let limit = now + self.limits.connect_timeout;
         let own = ask.and_then(|ask| ask.deadline(&self.limits));
         own.map_or(limit, |deadline| deadline.min(limit))
     }
@@ -702,7 +702,7 @@ impl<C, W> Stack<C, W> {
                 let pause = shortened(pause, 2, self.random.f64()).max(LEAST_PAUSE);
                 self.trouble.failures = self.trouble.failures.saturating_add(1);
                 self.trouble.failed_at = Some(now);
-                self.trouble.retry_at = Some(clock::later(now, pause));
+                self.trouble.retry_at = Some(now + pause);
             }
             refused = self.refuse_waiters(now, fx);
         }

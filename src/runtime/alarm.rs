@@ -9,12 +9,13 @@
 //! Invariant, restored by each lock holder: if there is a deadline, the kernel's timer is armed at most
 //! [`SLACK`] after it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::timer::{TimerHeap, TimerId};
 use crate::sync::mutant::mutant;
 use crate::sync::shim::{Mutex, MutexGuard, lock};
 #[cfg(not(loom))]
+use crate::sys::clock::Instant;
 use crate::sys::timerfd::TimerFd;
 
 /// A deadline that is earlier than the armed one by no more than this waits for it: moving the
@@ -111,7 +112,7 @@ impl<T, A: Arm> Alarm<T, A> {
     fn rearm(&self, mut state: MutexGuard<'_, State<T>>, now: Instant) -> Armed {
         let Some(earliest) = state.heap.next_deadline() else { return Armed::Kept };
         let soon_enough = |armed: Instant| {
-            let later = armed.saturating_duration_since(earliest);
+            let later = armed.duration_since(earliest);
             mutant!(later <= SLACK, LaterIsKept => true)
         };
         if state.armed.is_some_and(soon_enough) {
@@ -120,7 +121,7 @@ impl<T, A: Arm> Alarm<T, A> {
         state.armed = Some(earliest);
         // Under the lock, so that the kernel's timer is set in the order in which `armed` changes.
         let _lock = mutant!(Some(state), ArmAfterUnlock => { drop(state); None });
-        self.armer.arm(earliest.saturating_duration_since(now));
+        self.armer.arm(earliest.duration_since(now));
         Armed::Set
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::sync::shim::atomic::{AtomicU32, Ordering};
+use crate::sys::clock;
 use crate::sys::sched::ThreadUsage;
 
 /// Running estimate of the time that a run takes.
@@ -97,8 +98,8 @@ impl Cost {
     fn add_since(&self, sample: Duration, things: u32, began: impl FnOnce(Known) -> ThreadUsage) {
         // Before the division: the whole run may be preempted, however short each of its `things` is.
         let sample = if sample < CHEAP { sample } else { without_preemption(sample, began) };
-        let sample = sample / things.max(1);
-        self.note(u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1));
+        let sample = clock::nanos(sample) / u64::from(things.max(1));
+        self.note(u32::try_from(sample).unwrap_or(UNKNOWN - 1));
     }
 
     /// Moves the estimate towards that of another cost, as if it had been measured.

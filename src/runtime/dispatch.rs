@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::class::Class;
 use super::end::RUN;
@@ -21,6 +20,7 @@ use super::worker_slot::WorkerSlot;
 use crate::stall;
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, Runner};
+use crate::sys::clock::Instant;
 
 impl Group {
     /// Queues a task that must not be lost. Sources whose runs are known to be long go behind the

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
@@ -15,7 +15,7 @@ use super::usage::Origin;
 use crate::stats::{Counter, Snapshot};
 use crate::sync::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::shim::{lock, wait_while};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Exits {
 
     /// Waits until no more than `but` threads are alive.
     pub(super) fn wait(&self, but: usize, deadline: Instant) {
-        let left = deadline.saturating_duration_since(clock::now());
+        let left = deadline.duration_since(clock::now());
         let too_many = |_: &mut ()| self.alive() > but;
         let _ = wait_while(&self.changed, lock(&self.lock), Some(left), too_many);
     }
@@ -97,7 +97,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let began = clock::now();
-    let deadline = clock::later(began, limit);
+    let deadline = began + limit;
     let (usage, threads) = (&shared.usage, &shared.threads);
     let on_worker = threads.is_one();
     let before = counted(shared);

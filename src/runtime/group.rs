@@ -6,7 +6,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -35,7 +34,7 @@ use super::worker_slot::WorkerSlot;
 use crate::config::{Config, Settings};
 use crate::stats::{Counter, Counters, Histograms, Snapshot};
 use crate::sync::shim::atomic::{AtomicUsize, Ordering};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::eventfd::EventFd;
 use crate::sys::timerfd::TimerFd;
@@ -113,7 +112,7 @@ impl Group {
         }
         let now = clock::now();
         let config = settings.current();
-        let run_queues = RunQueues::new(config.epoll_work_queue_capacity, now);
+        let run_queues = RunQueues::new(config.epoll_work_queue_capacity);
         let permanent = config.epoll_threads_per_group + config.reserve_threads_per_group;
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -348,7 +347,7 @@ impl Group {
         let armed = self.alarm.take_due(now, due);
         self.count_armed(armed);
         for (deadline, due) in due.drain(..) {
-            self.note_timer(now.saturating_duration_since(deadline));
+            self.note_timer(now.duration_since(deadline));
             match due {
                 Due::Source(token) => self.notify_source(token, TIMER),
                 Due::Callback(callback) => self.push(callback.into_task(self.me.clone())),

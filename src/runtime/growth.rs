@@ -1,7 +1,6 @@
 //! How a group gets more threads, and lets added ones leave.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::group::Group;
 use super::noise::{log, log_some};
@@ -11,7 +10,7 @@ use super::worker_slot::ThreadKind;
 use crate::stats::Counter;
 use crate::sync::shim::atomic::AtomicUsize;
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 impl Group {
     fn load(&self) -> Load {

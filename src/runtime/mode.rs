@@ -8,21 +8,20 @@
 //! worker is always ready to take an event, whatever CPU the slow handler occupies. The guide has the
 //! measurements.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use super::park::Demand;
 use super::sharing::{Batches, Sharing};
-use crate::sync::shim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::shim::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::shim::{Mutex, lock};
-use crate::sys::clock;
+use crate::sys::clock::{self, AtomicInstant, Instant};
 
 /// State that the workers of a group share. All fields are hints: a stale one costs time, not
 /// correctness.
 #[derive(Debug)]
 pub(crate) struct Mode {
-    started: Instant,
     /// Number of permits when open.
     most: u64,
     /// Number of permits while long batches are shared.
@@ -35,14 +34,14 @@ pub(crate) struct Mode {
 struct State {
     /// Number of slow handlers that run.
     slow: AtomicU32,
-    /// Nanoseconds after `started` until which the group stays open.
-    open_until: AtomicU64,
-    /// Nanoseconds after `started` until which the threads of the group count as competing for CPUs.
-    crowded_until: AtomicU64,
+    /// Time until which the group stays open.
+    open_until: AtomicInstant,
+    /// Time until which the threads of the group count as competing for CPUs.
+    crowded_until: AtomicInstant,
     /// True while long batches are shared. Written under the lock of `sharing`.
     shares: AtomicBool,
-    /// Nanoseconds after `started` until which the sharing is not judged. Written like `shares`.
-    judged_until: AtomicU64,
+    /// Time until which the sharing is not judged. Written like `shares`.
+    judged_until: AtomicInstant,
 }
 
 /// Time for which a group stays open after the last slow handler ended, and crowded after the last time
@@ -54,18 +53,16 @@ impl Mode {
     /// the machine.
     pub(crate) fn new(most: usize, cpus: usize) -> Self {
         let most = most.max(1);
-        let started = clock::now();
         Self {
-            started,
             most: most as u64,
             most_sharing: cpus.clamp(1, most) as u64,
-            sharing: Mutex::new(Sharing::new(started)),
+            sharing: Mutex::new(Sharing::new(clock::now())),
             state: CachePadded::new(State {
                 slow: AtomicU32::new(0),
-                open_until: AtomicU64::new(0),
-                crowded_until: AtomicU64::new(0),
+                open_until: AtomicInstant::default(),
+                crowded_until: AtomicInstant::default(),
                 shares: AtomicBool::new(false),
-                judged_until: AtomicU64::new(0),
+                judged_until: AtomicInstant::default(),
             }),
         }
     }
@@ -79,8 +76,7 @@ impl Mode {
     }
 
     fn is_open(&self, now: Instant) -> bool {
-        self.state.slow.load(Ordering::Relaxed) > 0
-            || self.nanos(now) < self.state.open_until.load(Ordering::Relaxed)
+        self.state.slow.load(Ordering::Relaxed) > 0 || now < self.state.open_until.get()
     }
 
     pub(crate) fn begin_slow(&self) {
@@ -88,18 +84,18 @@ impl Mode {
     }
 
     pub(crate) fn end_slow(&self, now: Instant) {
-        self.state.open_until.fetch_max(self.nanos(now + OPEN_FOR), Ordering::Relaxed);
+        self.state.open_until.raise(now + OPEN_FOR);
         self.state.slow.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Notes that a thread had to share its CPU with others.
     pub(crate) fn note_crowded(&self, now: Instant) {
-        self.state.crowded_until.fetch_max(self.nanos(now + OPEN_FOR), Ordering::Relaxed);
+        self.state.crowded_until.raise(now + OPEN_FOR);
     }
 
     /// Returns true if more threads could run than there are CPUs.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
-        self.nanos(now) < self.state.crowded_until.load(Ordering::Relaxed)
+        now < self.state.crowded_until.get()
     }
 
     /// Judges, at the end of a window, if the workers of a calm group share long batches. Called by a
@@ -110,7 +106,7 @@ impl Mode {
         batches: &mut Batches,
         events: impl FnOnce() -> u64,
     ) {
-        let early = self.nanos(now) < self.state.judged_until.load(Ordering::Relaxed);
+        let early = now < self.state.judged_until.get();
         if self.most_sharing == 1 || early {
             return;
         }
@@ -118,12 +114,7 @@ impl Mode {
         // Counted under the lock, so that the number never falls. This worker may have waited for the
         // lock while another one judged.
         self.state.shares.store(sharing.judge(now, events(), batches), Ordering::Relaxed);
-        let until = self.nanos(sharing.window_ends());
-        self.state.judged_until.store(until, Ordering::Relaxed);
-    }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        clock::nanos_between(self.started, at)
+        self.state.judged_until.set(sharing.window_ends());
     }
 }
 
@@ -134,7 +125,7 @@ mod tests {
     #[test]
     fn events_are_counted_under_the_lock_and_between_two_windows_no_lock_is_taken() {
         let mode = Mode::new(4, 2);
-        let now = mode.started + Duration::from_millis(25);
+        let now = clock::now() + Duration::from_millis(25);
         let mut counted = false;
         mode.judge_sharing(now, &mut Batches::default(), || {
             counted = mode.sharing.try_lock().is_err();

@@ -8,14 +8,14 @@
 //! refuses.
 
 use std::sync::{Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::class::Class;
 use super::group::Group;
 use super::timers::after;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Kind of a log event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! [`RunQueues`]: the task queues of a group, one for each order of urgency.
 
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -9,7 +9,7 @@ use super::class::Class;
 use super::queue::{Pushed, TaskQueue};
 use crate::stats::Snapshot;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering};
-use crate::sys::clock;
+use crate::sys::clock::{self, AtomicInstant, Instant};
 
 /// Four queues: for work in progress (and work of the operator), for logins, for ordinary work, and for
 /// ordinary work that has had its share. The last kind is work with at least one of these properties:
@@ -25,7 +25,6 @@ use crate::sys::clock;
 /// announced its rest (see [`Park`](super::park)).
 #[derive(Debug)]
 pub(super) struct RunQueues<T> {
-    started: Instant,
     progress: Lane<T>,
     login: Lane<T>,
     ordinary: Lane<T>,
@@ -48,15 +47,15 @@ pub(crate) const LANES: usize = 4;
 #[derive(Debug)]
 struct Queued<T> {
     task: T,
-    /// Nanoseconds after the start of the group.
-    at: u64,
+    /// Time at which it was queued.
+    at: Instant,
 }
 
 /// Statistics of a lane. They are std's atomics also in a model, which need not interleave them.
 #[derive(Debug, Default)]
 struct Seen {
     /// Time at which the task at the head was queued, or the task before it.
-    head_at: AtomicU64,
+    head_at: AtomicInstant,
     high_water: AtomicU64,
 }
 
@@ -108,10 +107,9 @@ impl PopOrder {
 }
 
 impl<T> RunQueues<T> {
-    pub(super) fn new(capacity: usize, now: Instant) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         let lane = || Lane { queue: TaskQueue::new(capacity), seen: CachePadded::default() };
         Self {
-            started: now,
             progress: lane(),
             login: lane(),
             ordinary: lane(),
@@ -171,9 +169,9 @@ impl<T> RunQueues<T> {
         task: T,
         push: impl FnOnce(&TaskQueue<Queued<T>>, Queued<T>) -> Result<R, Queued<T>>,
     ) -> Result<R, T> {
-        let at = self.nanos(clock::now());
+        let at = clock::now();
         if lane.queue.is_empty() {
-            lane.seen.head_at.store(at, Ordering::Relaxed);
+            lane.seen.head_at.set(at);
         }
         let pushed = push(&lane.queue, Queued { task, at });
         let length = lane.queue.len() as u64;
@@ -195,7 +193,7 @@ impl<T> RunQueues<T> {
         let queued = share
             .or_else(|| self.pop_urgent(accepts, first))
             .or_else(|| if all { ordinary() } else { None })?;
-        Some((queued.task, self.started + Duration::from_nanos(queued.at)))
+        Some((queued.task, queued.at))
     }
 
     fn pop_urgent(&self, accepts: Accepts, first: PopOrder) -> Option<Queued<T>> {
@@ -264,26 +262,20 @@ impl<T> RunQueues<T> {
 
     /// Age of the oldest task. It may be too high, by the time between that task and the one before it.
     fn oldest(&self, now: Instant) -> Duration {
-        let now = self.nanos(now);
         let waiting = self.run_queues().into_iter().filter(|lane| !lane.queue.is_empty());
-        let ages =
-            waiting.map(|lane| now.saturating_sub(lane.seen.head_at.load(Ordering::Relaxed)));
-        Duration::from_nanos(ages.max().unwrap_or(0))
+        let ages = waiting.map(|lane| now.duration_since(lane.seen.head_at.get()));
+        ages.max().unwrap_or_default()
     }
 
     fn run_queues(&self) -> [&Lane<T>; LANES] {
         [&self.progress, &self.login, &self.ordinary, &self.spent]
-    }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        clock::nanos_between(self.started, at)
     }
 }
 
 impl<T> Lane<T> {
     fn pop(&self) -> Option<Queued<T>> {
         let queued = self.queue.pop()?;
-        self.seen.head_at.store(queued.at, Ordering::Relaxed);
+        self.seen.head_at.set(queued.at);
         Some(queued)
     }
 }
@@ -293,7 +285,7 @@ mod tests {
     use super::*;
 
     fn filled() -> RunQueues<u32> {
-        let run_queues = RunQueues::new(8, Instant::now());
+        let run_queues = RunQueues::new(8);
         for (class, task) in [
             (Class::Ordinary, 1),
             (Class::Login, 2),
@@ -339,7 +331,7 @@ mod tests {
 
     #[test]
     fn what_has_had_its_turn_stands_behind_what_has_not_but_for_its_share() {
-        let run_queues = RunQueues::new(8, Instant::now());
+        let run_queues = RunQueues::new(8);
         for task in [1, 2] {
             assert_eq!(run_queues.push_spent(Class::Ordinary, task), Pushed::Queued);
         }
@@ -360,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_full_lane_does_not_count_what_it_gives_back() {
-        let run_queues = RunQueues::new(1, Instant::now());
+        let run_queues = RunQueues::new(1);
         assert_eq!(run_queues.try_push(Class::Login, 1), Ok(Pushed::Queued));
         assert_eq!(run_queues.try_push(Class::Login, 2), Err(2));
         assert_eq!(run_queues.push(Class::Login, 3), Pushed::Overflowed);
@@ -376,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_push_that_has_only_been_announced_keeps_nobody_awake() {
-        let run_queues = RunQueues::<u32>::new(8, Instant::now());
+        let run_queues = RunQueues::<u32>::new(8);
         // Another worker is about to push a task, or has popped one and not yet lowered the count.
         run_queues.urgent.fetch_add(1, Ordering::Relaxed);
         for accepts in [Accepts::Everything, Accepts::Urgent, Accepts::Progress] {
@@ -390,7 +382,7 @@ mod tests {
     #[test]
     fn the_age_is_that_of_the_head() {
         let start = Instant::now();
-        let run_queues = RunQueues::new(8, start);
+        let run_queues = RunQueues::new(8);
         assert_eq!(run_queues.oldest(start), Duration::ZERO, "nobody waits");
         run_queues.push(Class::Ordinary, 1);
         run_queues.push(Class::Ordinary, 2);

@@ -14,7 +14,8 @@
 //! remembered as a peak over that time. So a wait that switches on and off keeps the threads that it
 //! needs: they do not come and go. And one busy moment does not keep all threads.
 
-use std::time::{Duration, Instant};
+use crate::sys::clock::Instant;
+use std::time::Duration;
 
 /// Threads of a group, and the work that they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,7 +224,7 @@ impl Peak {
     }
 
     fn turn(&mut self, now: Instant, window: Duration) {
-        let elapsed = now.saturating_duration_since(self.since);
+        let elapsed = now.duration_since(self.since);
         if elapsed >= window {
             self.before = if elapsed < window * 2 { self.current } else { 0 };
             self.current = 0;

@@ -6,7 +6,8 @@
 //! So the group shares for a window of time. It goes on if clearly more events were served in it. Now
 //! and then the group stops sharing for a window. It stays so if about as many events were served.
 
-use std::time::{Duration, Instant};
+use crate::sys::clock::Instant;
+use std::time::Duration;
 
 /// Decides if a group shares. Pure: takes events and times, and returns true while the group
 /// shares.
@@ -67,7 +68,7 @@ impl Sharing {
     /// Judges the window if it is over. `events` is the number that all workers have taken so far.
     /// Returns true if the group shares from now on.
     pub(super) fn judge(&mut self, now: Instant, events: u64, batches: &mut Batches) -> bool {
-        let elapsed = now.saturating_duration_since(self.began);
+        let elapsed = now.duration_since(self.began);
         if elapsed < WINDOW {
             return self.on;
         }

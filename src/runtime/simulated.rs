@@ -15,7 +15,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::builder::{Builder, StartError};
 use super::run_queues::{Accepts, PopOrder};
@@ -28,7 +28,7 @@ use super::worker_slot::ThreadKind;
 use super::{Group, Handle, Runtime};
 use crate::config::Config;
 use crate::stats::Counter;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::{Event, Readiness};
 
 /// A runtime without threads.

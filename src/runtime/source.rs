@@ -1,11 +1,10 @@
 //! [`Source`]: anything to which the runtime delivers readiness, without knowing what it is.
 
-use std::time::Instant;
-
 use super::class::Class;
 use super::cost::Cost;
 use super::stalls::Lap;
 use crate::sync::runner::Marks;
+use crate::sys::clock::Instant;
 use crate::sys::epoll::Readiness;
 
 /// Circumstances of a callback: whether other events of its batch wait, and whether its connection

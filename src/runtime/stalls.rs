@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::group::Group;
 use super::schedule::Schedule;
@@ -12,7 +12,7 @@ use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
 use crate::stall::{self, Announce};
 use crate::stats::Counter;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// State of one worker, used only on its own thread.
 pub(super) struct Stalls {
@@ -51,7 +51,7 @@ impl Lap {
     pub(crate) fn end(&mut self) -> Duration {
         let before = mem::replace(self, Self::from(clock::now()));
         let waited = self.waited.saturating_sub(before.waited);
-        self.now.saturating_duration_since(before.now).saturating_sub(waited)
+        self.now.duration_since(before.now).saturating_sub(waited)
     }
 }
 

@@ -10,7 +10,7 @@
 //! The counts are atomics, so that an announced stall takes no lock while there are enough threads. If
 //! a decision depends on a count, the count changes under the lock of [`State`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -20,6 +20,7 @@ use crate::stats::Snapshot;
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
+use crate::sys::clock::Instant;
 
 /// Threads of a group; see the module.
 #[derive(Debug)]

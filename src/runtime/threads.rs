@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::drain::{Exit, Exits};
 use super::group::Group;
@@ -21,7 +21,7 @@ use crate::config::Settings;
 use crate::stats::Counter;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Describes the thread on which a hook runs.
 #[derive(Clone, Debug)]

@@ -18,9 +18,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::sys::clock::Instant;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::time::Instant;
 
 /// Timers with a payload each, ordered by deadline. Timers with equal deadlines fire in order of
 /// insertion.

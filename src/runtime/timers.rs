@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Group;
 use super::class::Class;
@@ -13,7 +13,7 @@ use super::timer::TimerId;
 use crate::stats::Counter;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Purpose of a deadline.
 pub(crate) enum Due {
@@ -91,7 +91,7 @@ impl fmt::Debug for Timer {
 /// or had no CPU. All other deadlines were late too then, so a peer is not to blame for missing its
 /// own.
 pub(crate) fn is_late(due: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(due) > LATE
+    now.duration_since(due) > LATE
 }
 
 /// Excuse of a peer for a deadline that was handled late. It is given once: at a second miss the
@@ -158,7 +158,7 @@ fn set(
 impl Callback {
     fn insert(self: Arc<Self>, group: &Group, delay: Duration) {
         let now = clock::now();
-        let deadline = clock::later(now, delay);
+        let deadline = now + delay;
         let callback = Arc::clone(&self);
         // Held until the entry is known, so that a cancellation finds it.
         let mut entry = lock(&self.entry);

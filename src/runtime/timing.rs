@@ -2,16 +2,16 @@
 //! reading of the clock. Without them, the switch is read once for all stages of a request, and
 //! each stage costs a test and a jump.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::group::Group;
 use super::source::WorkerContext;
 use crate::stats::Stage;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 impl Group {
     fn record(&self, stage: Stage, from: Instant, to: Instant) {
-        self.histograms.record(stage, to.saturating_duration_since(from));
+        self.histograms.record(stage, to.duration_since(from));
     }
 
     /// Notes that a worker begins to run a source. Returns true if its stages are to be timed.

@@ -1,7 +1,6 @@
 //! Use of resources by a runtime, compared with its limits, and the flags of its drain.
 
 use std::sync::Weak;
-use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -12,7 +11,7 @@ use super::slots::Token;
 use super::source::TIMER;
 use super::starved::Starved;
 use crate::sync::shim::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Origin of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +188,7 @@ impl Usage {
     /// Waits until `done` holds or the deadline has passed. Returns true if `done` holds. It is
     /// checked again after each [`announce`](Self::announce).
     pub(crate) fn wait_until(&self, deadline: Instant, done: impl Fn() -> bool) -> bool {
-        let left = deadline.saturating_duration_since(clock::now());
+        let left = deadline.duration_since(clock::now());
         self.changes.wait_until(Some(left), done)
     }
 

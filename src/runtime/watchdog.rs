@@ -15,7 +15,7 @@
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::binding::Binding;
 use super::class::Class;
@@ -28,7 +28,7 @@ use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
 use crate::config::Settings;
 use crate::stats::Counter;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::sched;
 
 pub(super) struct Watchdog {
@@ -106,7 +106,7 @@ impl Watchdog {
         self.check(checked_at, true);
         loop {
             let interval = self.settings.current().thread_deadlock_check_interval;
-            let next_check = (checked_at + interval).saturating_duration_since(clock::now());
+            let next_check = (checked_at + interval).duration_since(clock::now());
             let all_rest = self.all_rest();
             let woke = if !self.pace.is_quiet() {
                 self.watch.nap(self.pace.tick.min(next_check))
@@ -122,7 +122,7 @@ impl Watchdog {
                     self.pace = Pace::SHORTEST;
                     all_rest
                 }
-                Woke::TimeOut => now.saturating_duration_since(checked_at) >= interval,
+                Woke::TimeOut => now.duration_since(checked_at) >= interval,
             };
             if due {
                 checked_at = now;
@@ -169,7 +169,7 @@ impl Watchdog {
         let Some(used) = sched::process_cpu_time() else { return false };
         let before = self.cpu_time.replace((now, used));
         before.is_some_and(|(then, before)| {
-            let elapsed = now.saturating_duration_since(then).as_secs_f64();
+            let elapsed = now.duration_since(then).as_secs_f64();
             let used = used.saturating_sub(before).as_secs_f64();
             used >= elapsed * self.cpus as f64 * SATURATED
         })
@@ -268,7 +268,7 @@ impl Stay {
             self.progress = progress;
             self.reported = false;
         }
-        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        self.since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 }
 

@@ -4,7 +4,7 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::class::Class;
 use super::cost::{self, Pace};
@@ -25,7 +25,7 @@ use super::timers::Due;
 use super::worker_slot::ThreadKind;
 use super::worker_slot::WorkerSlot;
 use crate::stats::{Counter, Stage};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::Event;
 use crate::sys::sched::Slice;
 
@@ -155,7 +155,7 @@ impl Worker {
         match self.kind {
             ThreadKind::Base => None,
             ThreadKind::Worker => {
-                let sleep = self.asks_at().saturating_duration_since(self.now);
+                let sleep = self.asks_at().duration_since(self.now);
                 Some(sleep.clamp(SHORTEST_SLEEP, LONGEST_SLEEP))
             }
             ThreadKind::Reserve => Some(RESERVE_LOOKS),
@@ -187,9 +187,7 @@ impl Worker {
             Task::Reclaim(_) | Task::Discard(_) => Pace::Cheap,
         };
         if group.histograms.is_on() {
-            group
-                .histograms
-                .record(Stage::WorkQueue, self.now.saturating_duration_since(queued_at));
+            group.histograms.record(Stage::WorkQueue, self.now.duration_since(queued_at));
         }
         if let Task::Run(..) = task {
             self.start(class, pace, queued_at, |group, context| {
@@ -237,7 +235,7 @@ impl Worker {
             context.lap.now = clock::now();
         }
         let began = mem::replace(&mut self.now, context.lap.now);
-        if cost::end_run(self.now.saturating_duration_since(began)) {
+        if cost::end_run(self.now.duration_since(began)) {
             self.group.mode.note_crowded(self.now);
         }
         // Stealable work may still be there, for example after a panic.
@@ -252,7 +250,7 @@ impl Worker {
     /// Starts the next interval. The last one was no run.
     fn end_pause(&mut self) {
         let began = mem::replace(&mut self.now, clock::now());
-        cost::end_pause(self.now.saturating_duration_since(began));
+        cost::end_pause(self.now.duration_since(began));
     }
 
     /// Polls epoll between tasks without waiting. Runs quick events and queues the others. Otherwise
@@ -454,7 +452,7 @@ impl Serve for Worker {
             let Some((task, queued_at)) = self.pop() else { return };
             self.run_task(task, queued_at);
             in_a_row += 1;
-            let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
+            let long_ago = self.now.duration_since(looked) >= LONGEST_WITHOUT_LOOK;
             if in_a_row >= self.group.config().tasks_per_poll || long_ago {
                 in_a_row = 0;
                 looked = self.now;

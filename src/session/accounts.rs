@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::error::SessionError;
 use crate::net::{Address, ConnectionId};
 use crate::sync::shim::lock;
+use crate::sys::clock::Instant;
 
 /// Account of a peer. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -284,10 +285,10 @@ impl AccountUse {
         let Some(Rate { per_second, longest_wait }) = limits.rate else { return Ok(now) };
         let refuse = || Err(self.exceeded("max_requests_per_second", per_second));
         let Some(interval) = SECOND.checked_div(per_second) else { return refuse() };
-        let oldest = now.checked_sub(SECOND - interval).unwrap_or(now);
+        let oldest = now - (SECOND - interval);
         let mut next = lock(&self.next_slot);
         let slot = next.map_or(oldest, |next| next.max(oldest));
-        if slot.saturating_duration_since(now) > longest_wait {
+        if slot.duration_since(now) > longest_wait {
             return refuse();
         }
         *next = Some(slot + interval);

@@ -13,7 +13,8 @@
 //!
 //! *Shape*: [`Glitches`] is pure; the time is an argument. 24 bytes for each connection.
 
-use std::time::{Duration, Instant};
+use crate::sys::clock::Instant;
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Glitches {
@@ -47,7 +48,7 @@ impl Glitches {
         if most == 0 {
             return;
         }
-        let owed = self.paid_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let owed = self.paid_at.map_or(Duration::ZERO, |at| at.duration_since(now));
         let owed = owed + window / u32::try_from(most).unwrap_or(u32::MAX);
         self.paid_at = now.checked_add(owed);
         self.spent |= owed > window;

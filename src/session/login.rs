@@ -5,7 +5,7 @@
 //! and by address.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::accounts::{Peer, Place, Resource};
 use super::auth::{Claim, Handshake, Login, OUT_OF_ORDER, Step, fresh_salt};
@@ -18,7 +18,7 @@ use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 use crate::net::{Close, Connection, PeerHost};
 use crate::stats::{Counter, Stage};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// State of a connection that has not logged in.
 pub(super) struct PendingLogin {

@@ -17,13 +17,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::RandomState;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lru::LruCache;
 
 use crate::config::Config;
 use crate::net::PeerHost;
 use crate::sync::shim::{Mutex, lock};
+use crate::sys::clock::Instant;
 
 /// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +103,7 @@ struct Debt {
 
 impl Debt {
     fn owed(self, now: Instant) -> Duration {
-        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        self.until.map_or(Duration::ZERO, |until| until.duration_since(now))
     }
 
     fn add(&mut self, price: Duration, now: Instant) {

@@ -12,7 +12,7 @@
 //! connection from ending while the session has work.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::accounts::Place;
 use super::credit::{Credit, Offers};
@@ -22,6 +22,7 @@ use crate::codec::proto::plan::ExecPlan;
 use crate::codec::proto::sql::StmtExecute;
 use crate::codec::proto::tso::AutoSp;
 use crate::runtime::is_late;
+use crate::sys::clock::Instant;
 
 /// Command that a session executes in order with its others.
 #[derive(Debug)]
@@ -488,7 +489,7 @@ impl RunningCommand {
 
 /// Time until a request is late.
 fn left(arrived: Instant, now: Instant, timeout: Duration) -> Duration {
-    timeout.saturating_sub(now.saturating_duration_since(arrived))
+    timeout.saturating_sub(now.duration_since(arrived))
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::conn_shared::ConnShared;
 use super::session_shared::SessionShared;
@@ -19,7 +18,7 @@ use crate::codec::encoder::{Encoder, Metadata, OutBuffer};
 use crate::net::{Cork, FULL, Held, OLD, Sent, flush_corked};
 use crate::runtime::Work;
 use crate::stall;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Frames that a thread has written for one connection and not passed on.
 pub(super) struct Output {
@@ -116,7 +115,7 @@ impl Output {
             let now = clock::now();
             self.look_at.set(len + STRIDE);
             let since = *self.current.borrow_mut().since.get_or_insert(now);
-            if now.saturating_duration_since(since) >= OLD {
+            if now.duration_since(since) >= OLD {
                 self.flush();
             }
         }

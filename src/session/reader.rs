@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::accounts::Place;
 use super::cache::MOST_DIGEST_BYTES;
@@ -26,7 +26,7 @@ use crate::codec::proto::value::Scalar;
 use crate::net::{Close, Input};
 use crate::runtime::{Origin, log_some};
 use crate::stats::{Counter, Stage};
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Reader of one connection. It is public only because [`Protocol`](crate::net::Protocol) requires it.
 pub struct Reader<S: Service> {

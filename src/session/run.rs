@@ -6,7 +6,6 @@ mod commands;
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use super::accounts::Place;
 use super::conn_shared::ConnShared;
@@ -22,6 +21,7 @@ use crate::net::is_corked;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
+use crate::sys::clock::Instant;
 
 /// A session with its service's data.
 pub(super) struct Session<S: Service> {
@@ -154,7 +154,7 @@ impl<S: Service> Session<S> {
         loop {
             // The reserve thread stops at the end of a transaction.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
-            let spent = done >= budget || lap.now.saturating_duration_since(now) >= TURN;
+            let spent = done >= budget || lap.now.duration_since(now) >= TURN;
             let result =
                 if over || spent { StepResult::Yield } else { self.step(&mut running, out) };
             if matches!(result, StepResult::IdleInResult | StepResult::YieldInResult) {

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::accounts::{Place, Resource};
 use super::conn_shared::ConnShared;
@@ -15,7 +15,7 @@ use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Pace, Timer, Work, WorkerContext, after, is_late};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Sessions that one receive may put into the run queue. Further ones go to the background queue.
 const SHARE: u64 = 16;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::conn_shared::ConnShared;
 use super::credit::Credit;
@@ -21,6 +21,7 @@ use crate::net::Hold;
 use crate::runtime::{Class, guard};
 use crate::stall::{self, Wait};
 use crate::sync::shim::lock;
+use crate::sys::clock::Instant;
 
 pub(super) struct SessionShared {
     pub(super) id: SessionId,

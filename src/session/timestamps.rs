@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use super::conn_shared::ConnShared;
 use super::error::{SessionError, put_error};
@@ -16,6 +15,7 @@ use crate::net::Hold;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock::Instant;
 
 /// Requests for timestamps of one connection, answered in order. Any worker may run them, because a
 /// service may need time to find a timestamp.
@@ -137,7 +137,7 @@ impl<S: Service> Runnable for TimestampQueue<S> {
             // The service may wait for the next timestamp.
             out.flush();
             // After a full turn other connections go first.
-            if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
+            if done >= budget || lap.now.duration_since(now) >= TURN {
                 running.mark(ASKED);
                 running.queue();
                 group.push_spent_work(self);

@@ -26,7 +26,7 @@ use std::io::IoSlice;
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::net::{
     Close, Connection, Input, ListenError, ListenOptions, Listener, ListenerStats, Protocol,
@@ -35,7 +35,7 @@ use crate::net::{
 use crate::runtime::{Class, Handle};
 use crate::stats::Snapshot;
 use crate::sync::shim::lock;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Status page of a runtime, with the listeners and tables that it shows.
 ///
@@ -171,15 +171,15 @@ impl Status {
         let mut looks = lock(&self.looks);
         // A rate over less than `APART` would say little.
         while looks.len() > 1
-            && at.saturating_duration_since(looks[0].0) > PERIOD
-            && at.saturating_duration_since(looks[1].0) >= APART
+            && at.duration_since(looks[0].0) > PERIOD
+            && at.duration_since(looks[1].0) >= APART
         {
             looks.pop_front();
         }
         let (earlier_at, earlier) = &looks[0];
         let recent = now.since(earlier);
-        let period = at.saturating_duration_since(*earlier_at);
-        if at.saturating_duration_since(looks[looks.len() - 1].0) >= APART {
+        let period = at.duration_since(*earlier_at);
+        if at.duration_since(looks[looks.len() - 1].0) >= APART {
             looks.push_back((at, now.clone()));
         }
         Look { now, recent, period }

@@ -5,7 +5,157 @@
 
 #[cfg(any(test, feature = "internal"))]
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::{Add, AddAssign, Sub};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{self, Duration};
+
+/// Time of a monotonic clock. Like [`std::time::Instant`], but a difference takes one instruction
+/// instead of forty, and an `Option` has 8 bytes: a request compares several times, and a connection
+/// keeps several.
+///
+/// Arithmetic stops at the ends of the range, which are a century or more away.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Instant(NonZeroU64);
+
+/// Nanoseconds of an [`Instant`] at the zero of the system's clock.
+const ZERO: u64 = 100 * 365 * 24 * 3600 * SECOND;
+const SECOND: u64 = 1_000_000_000;
+
+impl Instant {
+    /// Time of the system's clock.
+    #[cfg(feature = "server")]
+    #[inline]
+    pub(crate) fn now() -> Self {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is live for the call.
+        let read = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        debug_assert_eq!(read, 0, "the system has this clock");
+        let nanos = time.tv_sec.cast_unsigned() * SECOND + time.tv_nsec.cast_unsigned();
+        Self::from_nanos(ZERO + nanos)
+    }
+
+    /// Time of the system's clock.
+    #[cfg(not(feature = "server"))]
+    pub(crate) fn now() -> Self {
+        Self::from(time::Instant::now())
+    }
+
+    fn from_nanos(nanos: u64) -> Self {
+        Self(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// `None` beyond the end.
+    pub(crate) fn checked_add(self, time: Duration) -> Option<Self> {
+        self.0.checked_add(nanos(time)).map(Self)
+    }
+
+    /// Time since `earlier`; 0 if that is later.
+    pub(crate) const fn duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.nanos_since(earlier))
+    }
+
+    /// Nanoseconds since `earlier`; 0 if that is later.
+    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.get().saturating_sub(earlier.0.get())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().duration_since(self)
+    }
+}
+
+/// Nanoseconds of a duration, at most [`u64::MAX`].
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(SECOND).saturating_add(u64::from(duration.subsec_nanos()))
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(time)))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, time: Duration) {
+        *self = *self + time;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self::from_nanos(self.0.get().saturating_sub(nanos(time)))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+/// One moment on both clocks. All conversions use the same one, so they keep the order of times.
+fn one_moment() -> (time::Instant, Instant) {
+    static MOMENT: OnceLock<(time::Instant, Instant)> = OnceLock::new();
+    *MOMENT.get_or_init(|| {
+        let now = time::Instant::now();
+        #[cfg(feature = "server")]
+        return (now, Instant::now());
+        #[cfg(not(feature = "server"))]
+        (now, Instant::from_nanos(ZERO))
+    })
+}
+
+impl From<time::Instant> for Instant {
+    fn from(time: time::Instant) -> Self {
+        let (theirs, ours) = one_moment();
+        ours + time.saturating_duration_since(theirs) - theirs.saturating_duration_since(time)
+    }
+}
+
+impl From<Instant> for time::Instant {
+    fn from(time: Instant) -> Self {
+        let (theirs, ours) = one_moment();
+        let later = theirs.checked_add(time.duration_since(ours)).unwrap_or(theirs + FAR);
+        later.checked_sub(ours.duration_since(time)).unwrap_or(theirs)
+    }
+}
+
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Duration::from_nanos(self.0.get().saturating_sub(ZERO)))
+    }
+}
+
+/// Time that threads share, as a hint. It begins with one that is long past.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicInstant(AtomicU64);
+
+impl AtomicInstant {
+    pub(crate) fn get(&self) -> Instant {
+        Instant::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, time: Instant) {
+        self.0.store(time.0.get(), Ordering::Relaxed);
+    }
+
+    /// Sets a time if it is later than the present one.
+    pub(crate) fn raise(&self, time: Instant) {
+        self.0.fetch_max(time.0.get(), Ordering::Relaxed);
+    }
+}
 
 #[cfg(any(test, feature = "internal"))]
 thread_local! {
@@ -34,19 +184,7 @@ pub(crate) fn now() -> Instant {
 
 /// Time from `then` to now; 0 if `then` is later.
 pub(crate) fn since(then: Instant) -> Duration {
-    now().saturating_duration_since(then)
-}
-
-/// Time `delay` after `from`; in a hundred years if the clock does not reach that far.
-pub(crate) fn later(from: Instant, delay: Duration) -> Instant {
-    from.checked_add(delay).unwrap_or_else(|| from + FAR)
-}
-
-const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
-/// Nanoseconds from `from` to `to`, for an atomic; 0 if `to` is earlier.
-pub(crate) fn nanos_between(from: Instant, to: Instant) -> u64 {
-    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+    now().duration_since(then)
 }
 
 /// Sets the time of this thread to `now`, until the next call; `None` restores the system's clock.
@@ -77,5 +215,29 @@ mod tests {
         assert!(elsewhere < start + hour);
         simulate(None);
         assert!(now() < start + hour);
+    }
+
+    #[test]
+    fn a_time_of_the_standard_library_comes_back_as_it_was() {
+        let (now, second) = (time::Instant::now(), Duration::from_secs(1));
+        for time in [now, now + 3 * second, now + FAR, now.checked_sub(second).unwrap_or(now)] {
+            assert_eq!(time::Instant::from(Instant::from(time)), time);
+        }
+        let (before, between, after) = (Instant::now(), time::Instant::now(), Instant::now());
+        let slack = Duration::from_millis(100);
+        let between = Instant::from(between);
+        assert!(before < between + slack && between < after + slack);
+    }
+
+    #[test]
+    fn arithmetic_stops_at_the_ends() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let end = now + Duration::MAX;
+        assert_eq!((end + second, end - end), (end, Duration::ZERO));
+        let begin = now - Duration::MAX;
+        assert_eq!((begin - second, begin - now), (begin, Duration::ZERO));
+        assert!(end - begin > 5 * FAR);
+        assert_eq!((now + second) - now, second);
+        assert_eq!(size_of::<Option<Instant>>(), 8);
     }
 }

@@ -234,9 +234,9 @@ impl fmt::Debug for Readiness {
 mod tests {
     use std::os::unix::thread::JoinHandleExt;
     use std::thread;
-    use std::time::Instant;
 
     use super::*;
+    use crate::sys::clock::Instant;
 
     /// Longer than any wait of these tests.
     const LONG: Duration = Duration::from_secs(30);

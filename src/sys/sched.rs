@@ -118,9 +118,9 @@ impl ThreadUsage {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::*;
+    use crate::sys::clock::Instant;
 
     fn usage() -> ThreadUsage {
         ThreadUsage::now().expect("nobody forbids it")

@@ -7,14 +7,14 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Connection;
 use crate::config::Config;
 use crate::net::{Address, Close, Cork, Input, Listener, Protocol, Sent, flush_corked};
 use crate::runtime::Runtime;
 use crate::stats::Counter;
-use crate::sys::clock;
+use crate::sys::clock::{self, Instant};
 
 /// Hands out its connections and reports each call of `drained`.
 struct Tells {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool as Untracked;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::SockRef;
 
@@ -19,6 +19,7 @@ use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner};
 use crate::sync::shim::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
+use crate::sys::clock::Instant;
 use crate::sys::epoll::Interest;
 use crate::sys::socket::Family;
 

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Ask, Asked, Effects, Fitness, Grant, Holder, Stack, Ticket, WaiterId};
 use crate::pool::config::Limits;
 use crate::pool::error::GetError;
 use crate::pool::manage::Version;
 use crate::pool::status::{BackendState, BackendStatus, Discard};
+use crate::sys::clock::Instant;
 
 /// Runs the operations of the bytes, two bytes each.
 ///

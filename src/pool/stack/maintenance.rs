@@ -1,13 +1,14 @@
 //! Maintenance: work that is due at certain times, changes by operators, and reports for them.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Counts, Effects, Grant, Slot, Stack, State, Ticket};
 use crate::pool::config::Limits;
 use crate::pool::manage::Version;
 use crate::pool::status::{BackendState, BackendStatus, Discard, Leaving};
 use crate::sync::mutant::mutant;
+use crate::sys::clock::Instant;
 
 /// Shortest time until a timer. Timers that follow each other closely become one. If the host is late, the
 /// stack adds one timer in this time at most.

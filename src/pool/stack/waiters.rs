@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::thread::{self, Thread};
-use std::time::Instant;
 
 use crate::pool::config::Limits;
+use crate::sys::clock::Instant;
 
 /// User of a connection, for the report of leaks.
 #[derive(Clone, Debug)]

@@ -2,13 +2,14 @@
 //! run at the same time. The kernel is a clock and one timer. Time moves in two steps, so each
 //! reading of the clock may be old. Left out: the sweeps of the heap (it is pure, and tested so).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{Alarm, Arm};
 use crate::sync::mutant::{explore, mutants};
+use crate::sys::clock::Instant;
 
 /// Milliseconds since the start of the model.
 type Millis = u64;

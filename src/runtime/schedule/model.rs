@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use loom::sync::{Condvar, Mutex};
 use loom::thread::{self, JoinHandle};
@@ -28,6 +28,7 @@ use crate::runtime::thread_set::ThreadSet;
 use crate::runtime::watch::Watch;
 use crate::runtime::worker_slot::ThreadKind;
 use crate::runtime::worker_slot::WorkerSlot;
+use crate::sys::clock::Instant;
 
 mod ending;
 mod leaving;
@@ -156,7 +157,7 @@ impl Group {
         let now = Instant::now();
         Self {
             park: Park::new(),
-            run_queues: RunQueues::new(capacity, now),
+            run_queues: RunQueues::new(capacity),
             epoll: Epoll::default(),
             end: End::new(),
             watch: Watch::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::error::{Error, ErrorKind, Fate};
 use crate::client::exchange::Taken;
@@ -18,6 +18,7 @@ use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::session::KillSessionType;
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::row::Column;
+use crate::sys::clock::Instant;
 
 /// Time for requests in these tests.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
