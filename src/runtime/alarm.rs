@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::timer::{TimerHeap, TimerId};
 use crate::sync::mutant::mutant;
 use crate::sync::shim::{Mutex, MutexGuard, lock};
-#[cfg(not(loom))]
 use crate::sys::clock::Instant;
+#[cfg(not(loom))]
 use crate::sys::timerfd::TimerFd;
 
 /// A deadline that is earlier than the armed one by no more than this waits for it: moving the
