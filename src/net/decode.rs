@@ -27,7 +27,7 @@ impl Round<'_> {
         }
         let mut arrived = self.recv_into(&mut context.read_buf[..asked])?;
         if arrived.bytes > 0 {
-            self.heard(recv, arrived.bytes, context.lap.now);
+            self.heard(recv, context.lap.now);
             self.observe(context);
             self.encoded += arrived.bytes;
             self.decode(recv, &context.read_buf[..arrived.bytes]);

@@ -244,6 +244,9 @@ impl ReadBuf {
 
     /// Replaces the content with the rest of bytes that the protocol saw in the worker's buffer.
     pub(super) fn replace(&mut self, rest: &[u8], needed: usize, first_size: usize) {
+        if rest.is_empty() && self.capacity() == 0 {
+            return;
+        }
         self.clear();
         if !rest.is_empty() {
             self.append(rest, needed, first_size);

@@ -254,7 +254,7 @@ impl Reader<'_, '_> {
     fn note(&mut self, bytes: usize) {
         match bytes {
             0 => self.recv.ending = Some(self.end_of_stream()),
-            bytes => self.round.heard(self.recv, bytes, clock::now()),
+            _ => self.round.heard(self.recv, clock::now()),
         }
     }
 

@@ -144,8 +144,28 @@ impl Round<'_> {
     }
 
     /// Handles the marks once. An end takes effect only if all received bytes have been released.
-    fn turn(&mut self, recv: &mut Recv, mut marks: Marks, context: &mut WorkerContext<'_>) -> Next {
+    fn turn(&mut self, recv: &mut Recv, marks: Marks, context: &mut WorkerContext<'_>) -> Next {
         self.marks = marks;
+        // Usually bytes have arrived, and nothing else is to be done.
+        if marks != READABLE || self.received > 0 || !recv.is_plain() {
+            return self.whole_turn(recv, marks, context);
+        }
+        let next = self.receive(recv, context);
+        self.note_pause(recv, next);
+        match (&recv.ending, next) {
+            (None, next) => next,
+            (Some(_), Next::Requeue) => Next::Release(READABLE),
+            (Some(_), _) => Next::Release(Marks::NONE),
+        }
+    }
+
+    #[inline(never)]
+    fn whole_turn(
+        &mut self,
+        recv: &mut Recv,
+        mut marks: Marks,
+        context: &mut WorkerContext<'_>,
+    ) -> Next {
         recv.hung_up |= marks.has(HUNG_UP);
         if recv.stage == Stage::Closed {
             return Next::Rest;
@@ -257,14 +277,17 @@ impl Round<'_> {
     /// Returns true if the backlog is above the high watermark, or has been and is not yet at the low
     /// one. A peer that does not read is not read from either.
     pub(super) fn is_full(&self, recv: &Recv) -> bool {
+        let pending = self.conn.pending.load(Ordering::Relaxed);
+        if pending == 0 {
+            return false;
+        }
         let config = self.conn.group.config();
         let most = if recv.full {
             config.write_low_watermark_bytes
         } else {
             config.write_high_watermark_bytes
         };
-        self.conn.pending.load(Ordering::Relaxed) > most
-            && self.conn.protocol().options().full_backlog == FullBacklog::PauseReads
+        pending > most && self.conn.protocol().options().full_backlog == FullBacklog::PauseReads
     }
 
     /// Receives and delivers until the socket is empty, the budget or the time is spent, or the
@@ -360,9 +383,12 @@ impl Round<'_> {
 
     /// Returns true if `bytes` received in this turn, or the time since its start, end the turn.
     fn is_spent(&self, bytes: usize, turn: Duration, context: &WorkerContext<'_>) -> bool {
+        if bytes == 0 {
+            return false;
+        }
         // Small requests cost more work than their bytes say, so time limits the turn too.
         bytes >= self.conn.group.config().read_budget_bytes
-            || bytes > 0 && clock::now().duration_since(context.lap.now) >= turn
+            || clock::now().duration_since(context.lap.now) >= turn
     }
 
     /// Returns true if the turn must end in time, whatever arrives.
@@ -396,7 +422,7 @@ impl Round<'_> {
         if bytes == 0 {
             return Ok((asked, arrived));
         }
-        self.heard(recv, bytes, context.lap.now);
+        self.heard(recv, context.lap.now);
         self.observe(context);
         self.received += bytes;
         self.deliver(recv, (!own).then(|| &context.read_buf[..partial + bytes]), received);
@@ -413,26 +439,32 @@ impl Round<'_> {
             }
             recv.buf.grow(growth);
         }
-        self.conn.count(Counter::RecvCalls, 1);
-        recv.buf.recv(self.conn.fd(), self.conn.family)
+        let result = recv.buf.recv(self.conn.fd(), self.conn.family);
+        self.count_receive(result.as_ref().map_or(0, |(_, received)| received.bytes));
+        result
     }
 
     /// Receives once, at most as many bytes as there is space for.
     pub(super) fn recv_into(&self, space: &mut [u8]) -> io::Result<Received> {
-        self.conn.count(Counter::RecvCalls, 1);
-        socket::recv(self.conn.fd(), self.conn.family, space)
+        let result = socket::recv(self.conn.fd(), self.conn.family, space);
+        self.count_receive(result.as_ref().map_or(0, |received| received.bytes));
+        result
+    }
+
+    fn count_receive(&self, bytes: usize) {
+        let bytes = (Counter::BytesReceived, bytes as u64);
+        self.conn.group.count_all([(Counter::RecvCalls, 1), bytes]);
     }
 
     /// Notes that bytes have come from the peer.
     #[inline(always)]
-    pub(super) fn heard(&mut self, recv: &mut Recv, bytes: usize, now: Instant) {
+    pub(super) fn heard(&mut self, recv: &mut Recv, now: Instant) {
         recv.heard_at = Some(now);
         if !mem::replace(&mut recv.has_spoken, true) {
             self.first = true;
             self.end_silence(recv);
             self.arm_idle(recv, now);
         }
-        self.conn.count(Counter::BytesReceived, bytes as u64);
     }
 
     /// Notes the time of the first receive of the turn.

@@ -170,6 +170,17 @@ impl Recv {
         }
     }
 
+    /// Returns true if bytes that arrive only have to be received and delivered.
+    pub(super) const fn is_plain(&self) -> bool {
+        let flags = self.hung_up | self.ended | self.frame_late;
+        matches!(self.stage, Stage::Open)
+            && !flags
+            && self.later.is_empty()
+            && self.ending.is_none()
+            && self.aside_until.is_none()
+            && self.handshake_until.is_none()
+    }
+
     /// Returns the next step if no receive is allowed: the connection ends, or the protocol has no
     /// room.
     pub(super) const fn stops(&self) -> Option<Next> {

@@ -146,7 +146,7 @@ impl Conn {
         }
     }
 
-    fn send(self: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
+    fn send(self: &Arc<Self>, mut pieces: Pieces<'_>) -> Sent {
         if !self.phase().sends() {
             return Sent::Closed;
         }
@@ -154,7 +154,23 @@ impl Conn {
             return Sent::Sent;
         }
         // The connection may have closed since the check above; then the send returns `Closed`.
-        let first = if let Some(running) = self.send.notify(Marks::NONE) {
+        let first = if let Some(mut running) = self.send.notify(Marks::NONE) {
+            // In the usual case the socket takes all bytes, and no other thread is to be told.
+            if running.is_idle() && self.may_send_now(&mut running) {
+                match self.send_now(&mut running, &mut pieces) {
+                    Ok(()) if pieces.is_empty() => {
+                        if let Some(again) = running.finish() {
+                            self.run_send(again, Pieces::NONE);
+                        }
+                        return self.answer(0);
+                    }
+                    Ok(()) => {}
+                    Err(error) => {
+                        self.note_failed(&mut running, 0, error);
+                        pieces = Pieces::NONE;
+                    }
+                }
+            }
             self.run_send(running, pieces)
         } else if let Some(inbox) = self.leave_in_inbox(pieces, false) {
             self.keep_budget(inbox.total);
@@ -311,11 +327,7 @@ impl Conn {
         // If bytes are left in the backlog, the socket is full, and `send_now` sends nothing.
         let result = self.flush(out).and_then(|()| self.send_now(out, &mut pieces));
         if let Err(error) = result {
-            // A part of the stream is lost, so no later bytes may be sent.
-            self.advance(Phase::Shut);
-            self.change_pending(before + inboxed, 0);
-            out.backlog.clear();
-            self.break_off(CloseReason::from_io(error), ABORT);
+            self.note_failed(out, before + inboxed, error);
             return Sent::Closed;
         }
         let mut sent = Sent::Sent;
@@ -332,6 +344,27 @@ impl Conn {
         self.keep_time(out, marks, now);
         self.tell_waiting(out, marks);
         sent
+    }
+
+    /// Returns true if a turn without marks has nothing to do but to send.
+    fn may_send_now(&self, running: &mut Running<'_, Outbound>) -> bool {
+        let marks = running.take_marks();
+        running.mark(marks);
+        // Acquire: as in `send_turn`.
+        marks.is_empty()
+            && !self.corked.load(Ordering::Acquire)
+            && !mutant!(self.phase().is_shut(), SendNowAfterShut => false)
+    }
+
+    /// Ends the connection when the socket has failed. `waiting` is the number of bytes that were counted
+    /// as pending.
+    #[cold]
+    fn note_failed(self: &Arc<Self>, out: &mut Outbound, waiting: usize, error: io::Error) {
+        // A part of the stream is lost, so no later bytes may be sent.
+        self.advance(Phase::Shut);
+        self.change_pending(waiting, 0);
+        out.backlog.clear();
+        self.break_off(CloseReason::from_io(error), ABORT);
     }
 
     /// Notes that the backlog has been above the high watermark, where a reader pauses.
@@ -361,14 +394,14 @@ impl Conn {
     }
 
     fn send_some(&self, chunk: Chunk<'_>, blocked: &mut bool) -> io::Result<usize> {
-        self.count(Counter::SendCalls, 1);
-        let sent = match chunk {
+        let result = match chunk {
             Chunk::One(bytes) => socket::send(self.fd(), bytes),
             Chunk::Several(slices) => socket::send_slices(self.fd(), slices),
         };
-        match sent {
+        let sent = *result.as_ref().unwrap_or(&0);
+        self.group.count_all([(Counter::SendCalls, 1), (Counter::BytesSent, sent as u64)]);
+        match result {
             Ok(sent) => {
-                self.count(Counter::BytesSent, sent as u64);
                 for flag in [&self.sent_any, &self.sent_lately] {
                     // Written only if it changes: other threads read the cache line.
                     if !flag.load(Ordering::Relaxed) {
@@ -497,6 +530,12 @@ impl Conn {
 }
 
 impl Outbound {
+    /// Returns true if no bytes wait, and nothing waits for the end of a backlog.
+    const fn is_idle(&self) -> bool {
+        let waits = self.connecting | self.blocked | self.was_high | self.closer_waits;
+        self.backlog.is_empty() && !waits
+    }
+
     fn is_overdue(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due.at <= now)
     }

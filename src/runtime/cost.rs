@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::sync::shim::atomic::{AtomicU32, Ordering};
-use crate::sys::clock;
+use crate::sys::clock::nanos;
 use crate::sys::sched::ThreadUsage;
 
 /// Running estimate of the time that a run takes.
@@ -33,13 +33,12 @@ const UNKNOWN: u32 = u32::MAX;
 /// Limit below which a run counts as cheap. It is about ten times a receive and a send on loopback.
 /// Waking another thread would cost as much.
 const CHEAP_NANOS: u32 = 64_000;
-const CHEAP: Duration = Duration::from_nanos(CHEAP_NANOS as u64);
 /// Limit below which a pause, such as a call of `epoll_wait`, counts as one without sleep. If the
 /// thread slept all the same, its next slow run counts as one that waited.
-const NO_SLEEP: Duration = Duration::from_micros(10);
+const NO_SLEEP_NANOS: u64 = 10_000;
 /// Longest time that counts as CPU time without a reading. Another thread may have had the CPU for all of
 /// it, so it is shorter than [`PREEMPTED`].
-const MOST_GUESSED: Duration = Duration::from_micros(100);
+const MOST_GUESSED_NANOS: u64 = 100_000;
 /// Limit from which other sources go first. A quick source stays below it, even after one or two spoilt
 /// samples.
 const LONG_NANOS: u32 = 500_000;
@@ -83,22 +82,23 @@ impl Cost {
         self.nanos().is_some_and(|nanos| nanos >= LONG_NANOS)
     }
 
-    /// Adds a sample: the time of a part of a run, since the end of the part before. See
+    /// Adds a sample: nanoseconds of a part of a run, since the end of the part before. See
     /// [`begin_run`].
-    pub(crate) fn add(&self, sample: Duration) {
+    pub(crate) fn add(&self, sample: u64) {
         self.add_since(sample, 1, |known| known.part);
     }
 
-    /// Adds a sample: the time of a whole run that did `things` things of equal cost. Parts of the run
+    /// Adds a sample: nanoseconds of a whole run that did `things` things of equal cost. Parts of the run
     /// may have been added to other costs.
-    pub(crate) fn add_whole(&self, sample: Duration, things: u32) {
+    pub(crate) fn add_whole(&self, sample: u64, things: u32) {
         self.add_since(sample, things, |known| known.run);
     }
 
-    fn add_since(&self, sample: Duration, things: u32, began: impl FnOnce(Known) -> ThreadUsage) {
+    fn add_since(&self, sample: u64, things: u32, began: impl FnOnce(Known) -> ThreadUsage) {
         // Before the division: the whole run may be preempted, however short each of its `things` is.
-        let sample = if sample < CHEAP { sample } else { without_preemption(sample, began) };
-        let sample = clock::nanos(sample) / u64::from(things.max(1));
+        let sample =
+            if sample < CHEAP_NANOS.into() { sample } else { without_preemption(sample, began) };
+        let sample = if things > 1 { sample / u64::from(things) } else { sample };
         self.note(u32::try_from(sample).unwrap_or(UNKNOWN - 1));
     }
 
@@ -130,8 +130,8 @@ struct Known {
     run: ThreadUsage,
     /// When a part of the run was last added to a cost.
     part: ThreadUsage,
-    /// Time since the last reading. It counts as CPU time.
-    guessed: Duration,
+    /// Nanoseconds since the last reading. They count as CPU time.
+    guessed: u64,
 }
 
 thread_local! {
@@ -155,42 +155,42 @@ pub(super) fn begin_run(watched: bool) {
     WATCHED.set(watched);
     if watched && KNOWN.get().is_none() {
         let usage = ThreadUsage::now();
-        KNOWN.set(usage.map(|usage| Known { run: usage, part: usage, guessed: Duration::ZERO }));
+        KNOWN.set(usage.map(|usage| Known { run: usage, part: usage, guessed: 0 }));
     }
 }
 
-/// Ends a run that lasted `took`. Returns true if it had to share its CPU.
-pub(super) fn end_run(took: Duration) -> bool {
-    guess(took, CHEAP);
+/// Ends a run that lasted `took` nanoseconds. Returns true if it had to share its CPU.
+pub(super) fn end_run(took: u64) -> bool {
+    guess(took, CHEAP_NANOS.into());
     CROWDED.take()
 }
 
 /// Ends a pause of this thread between two runs: a look into epoll, a sleep, or the standing by of
 /// a reserve thread.
-pub(super) fn end_pause(took: Duration) {
-    guess(took, NO_SLEEP);
+pub(super) fn end_pause(took: u64) {
+    guess(took, NO_SLEEP_NANOS);
 }
 
 /// Counts `took` as CPU time if it is less than `limit`, and the sum since the last reading is less
-/// than [`MOST_GUESSED`]. Otherwise, the usage is not known any more.
-fn guess(took: Duration, limit: Duration) {
+/// than [`MOST_GUESSED_NANOS`]. Otherwise, the usage is not known any more.
+fn guess(took: u64, limit: u64) {
     if let Some(Known { run, guessed, .. }) = KNOWN.get() {
         let guessed = guessed + took;
-        let usage = run.after(took);
-        let known = took < limit && guessed < MOST_GUESSED;
+        let usage = run.after(Duration::from_nanos(took));
+        let known = took < limit && guessed < MOST_GUESSED_NANOS;
         KNOWN.set(known.then_some(Known { run: usage, part: usage, guessed }));
     }
 }
 
-fn without_preemption(elapsed: Duration, began: impl FnOnce(Known) -> ThreadUsage) -> Duration {
+fn without_preemption(elapsed: u64, began: impl FnOnce(Known) -> ThreadUsage) -> u64 {
     let Some(known) = KNOWN.get().filter(|_| WATCHED.get()) else { return elapsed };
     let Some(now) = ThreadUsage::now() else { return elapsed };
     KNOWN.set(Some(Known { part: now, ..known }));
-    let (own, crowded) = own_part(elapsed, began(known), now);
+    let (own, crowded) = own_part(Duration::from_nanos(elapsed), began(known), now);
     if crowded {
         CROWDED.set(true);
     }
-    own
+    nanos(own)
 }
 
 /// Returns the time that a run took by itself, and true if other threads had its CPU for the rest.
@@ -217,17 +217,17 @@ mod tests {
     fn unknown_is_dear_and_one_quick_run_makes_it_cheap() {
         let cost = Cost::unknown();
         assert_eq!((cost.pace(), cost.nanos()), (Pace::Unknown, None));
-        cost.add(QUICK);
+        cost.add(nanos(QUICK));
         assert_eq!((cost.pace(), cost.nanos()), (Pace::Cheap, Some(6_000)));
     }
 
     #[test]
     fn one_slow_run_is_forgiven_and_two_are_not() {
         let cost = Cost::unknown();
-        cost.add(QUICK);
-        cost.add(SLOW);
+        cost.add(nanos(QUICK));
+        cost.add(nanos(SLOW));
         assert_eq!(cost.pace(), Pace::Cheap, "it may have been preempted");
-        cost.add(SLOW);
+        cost.add(nanos(SLOW));
         assert_eq!(cost.pace(), Pace::Dear);
     }
 
@@ -252,9 +252,9 @@ mod tests {
             cpu_time() - began
         };
         let (part, whole) = (Cost::unknown(), Cost::unknown());
-        part.add(burn(Duration::from_micros(600)));
-        whole.add_whole(burn(Duration::from_micros(700)), 1);
-        assert!(!end_run(Duration::from_millis(2)));
+        part.add(nanos(burn(Duration::from_micros(600))));
+        whole.add_whole(nanos(burn(Duration::from_micros(700))), 1);
+        assert!(!end_run(nanos(Duration::from_millis(2))));
         assert!(part.nanos() >= Some(600_000), "{part:?}");
         assert!(whole.nanos() >= Some(700_000), "{whole:?}");
     }
@@ -263,11 +263,11 @@ mod tests {
     fn what_takes_long_is_told_from_what_was_spoilt_twice() {
         let cost = Cost::unknown();
         assert!(!cost.is_long());
-        cost.add(Duration::from_micros(30));
-        cost.add(SLOW);
-        cost.add(SLOW);
+        cost.add(nanos(Duration::from_micros(30)));
+        cost.add(nanos(SLOW));
+        cost.add(nanos(SLOW));
         assert!(!cost.is_long());
-        cost.add(SLOW);
+        cost.add(nanos(SLOW));
         assert!(cost.is_long());
     }
 
@@ -275,8 +275,8 @@ mod tests {
     fn every_second_run_slow_is_dear_before_long() {
         let cost = Cost::unknown();
         for _ in 0..6 {
-            cost.add(SLOW);
-            cost.add(QUICK);
+            cost.add(nanos(SLOW));
+            cost.add(nanos(QUICK));
         }
         assert_eq!(cost.pace(), Pace::Dear);
     }
@@ -288,13 +288,13 @@ mod tests {
         assert_eq!(first.pace(), Pace::Cheap, "nothing was measured");
         for _ in 0..3 {
             let run = Cost::like(&first);
-            run.add(SLOW);
+            run.add(nanos(SLOW));
             first.follow(&run);
         }
         assert_eq!((first.pace(), Cost::like(&first).pace()), (Pace::Dear, Pace::Dear));
         for _ in 0..20 {
             let run = Cost::like(&first);
-            run.add(QUICK);
+            run.add(nanos(QUICK));
             first.follow(&run);
         }
         assert_eq!(first.pace(), Pace::Cheap);
@@ -306,7 +306,7 @@ mod tests {
         let before = known();
         while ThreadUsage::now().is_some_and(|now| now.cpu_time == before.part.cpu_time) {}
         let cost = Cost::unknown();
-        cost.add_whole(Duration::from_secs(1), u32::MAX);
+        cost.add_whole(nanos(Duration::from_secs(1)), u32::MAX);
         assert_ne!(known().part.cpu_time, before.part.cpu_time, "nobody looked");
         assert_eq!(cost.pace(), Pace::Cheap);
     }
@@ -319,18 +319,18 @@ mod tests {
     fn the_usage_is_read_again_after_a_slow_run_or_a_sleep_and_not_before() {
         begin_run(true);
         let first = known().run;
-        assert!(!end_run(QUICK));
-        end_pause(QUICK);
+        assert!(!end_run(nanos(QUICK)));
+        end_pause(nanos(QUICK));
         begin_run(false);
-        assert!(!end_run(QUICK));
+        assert!(!end_run(nanos(QUICK)));
         begin_run(true);
         assert_eq!(known().run, first.after(3 * QUICK), "nothing was read");
-        Cost::unknown().add_whole(SLOW, 1);
+        Cost::unknown().add_whole(nanos(SLOW), 1);
         assert_ne!(known().part, first.after(3 * QUICK));
-        end_run(SLOW);
+        end_run(nanos(SLOW));
         assert!(KNOWN.get().is_none(), "others may have run meanwhile");
         begin_run(true);
-        end_pause(NO_SLEEP);
+        end_pause(NO_SLEEP_NANOS);
         assert!(KNOWN.get().is_none(), "it may have slept");
     }
 
@@ -338,13 +338,13 @@ mod tests {
     fn the_usage_is_read_again_before_guesses_add_up_to_a_preemption() {
         begin_run(true);
         let quick_runs = (0..).take_while(|_| {
-            end_run(QUICK);
+            end_run(nanos(QUICK));
             KNOWN.get().is_some()
         });
         let guessed = QUICK * u32::try_from(quick_runs.count()).expect("few");
         assert!((PREEMPTED / 3..PREEMPTED / 2).contains(&guessed), "{guessed:?}");
         begin_run(true);
-        assert_eq!(known().guessed, Duration::ZERO);
+        assert_eq!(known().guessed, 0);
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         begin_run(true);
         begin_run(false);
         let cost = Cost::unknown();
-        cost.add(SLOW);
+        cost.add(nanos(SLOW));
         assert_eq!(cost.nanos(), Some(5_000_000));
     }
 }

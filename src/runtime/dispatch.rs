@@ -27,7 +27,7 @@ impl Group {
     /// others.
     pub(crate) fn push(&self, task: Task) {
         let much = match &task {
-            Task::Source(token) => self.pinned(*token).cost().is_long(),
+            Task::Source(token) => self.pinned(*token).source().cost().is_long(),
             Task::Work(_) | Task::Run(..) | Task::Reclaim(_) | Task::Discard(_) => false,
         };
         self.push_by(task, if much { RunQueues::push_spent } else { RunQueues::push });
@@ -84,7 +84,7 @@ impl Group {
     /// for.
     pub(super) fn class_of(&self, task: &Task) -> Class {
         match task {
-            Task::Source(token) => self.pinned(*token).class(),
+            Task::Source(token) => self.pinned(*token).source().class(),
             Task::Work(work) => work.class(),
             Task::Run(class, _) => *class,
             Task::Reclaim(_) | Task::Discard(_) => Class::InProgress,
@@ -169,7 +169,7 @@ impl Group {
 
     /// Queues a run of a source. Returns false if the source is no longer registered.
     pub(crate) fn push_source(&self, token: Token) -> bool {
-        let pinned = self.slots.pin(token);
+        let pinned = self.pin(token).is_some();
         if pinned {
             self.push(Task::Source(token));
         }
@@ -187,7 +187,7 @@ impl Group {
     /// Like [`push_source`](Self::push_source), for a source that has used a whole turn and has more to
     /// do.
     pub(crate) fn push_spent_source(&self, token: Token) -> bool {
-        let pinned = self.slots.pin(token);
+        let pinned = self.pin(token).is_some();
         if pinned {
             self.push_spent(Task::Source(token));
         }
@@ -201,7 +201,7 @@ impl Group {
         if self.runs_urgent_alone() {
             return self.push_spent_source(token);
         }
-        let pinned = self.slots.pin(token);
+        let pinned = self.pin(token).is_some();
         if pinned {
             self.queue_by(Task::Source(token), RunQueues::push_spent);
         }
@@ -265,7 +265,7 @@ impl Group {
 
     /// Leaves marks for a source, and queues the source if no thread runs it.
     pub(crate) fn notify_source(&self, token: Token, marks: Marks) {
-        if self.slots.pin(token) {
+        if self.pin(token).is_some() {
             self.notify_pinned(token, |source| source.queue_marks(marks));
         }
     }
@@ -280,7 +280,7 @@ impl Group {
     /// Lets `queue` note something in a pinned source. The caller's reference moves to the task, or is
     /// released.
     pub(super) fn notify_pinned(&self, token: Token, queue: impl FnOnce(&dyn Source) -> bool) {
-        if queue(self.pinned(token)) {
+        if queue(self.pinned(token).source()) {
             self.push(Task::Source(token));
         } else {
             self.release(token);

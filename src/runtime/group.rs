@@ -20,7 +20,7 @@ use super::park::Park;
 use super::room::Room;
 use super::run_queues::RunQueues;
 use super::schedule::Schedule;
-use super::slots::{Released, Slots, Token};
+use super::slots::{Pinned, Released, Slots, Token};
 use super::source::{Source, TIMER, WorkerContext};
 use super::stalls::Lap;
 use super::task::{Task, guard};
@@ -171,7 +171,7 @@ impl Group {
     /// WorkerSlot of the current thread, if it is a worker of this group.
     pub(super) fn current_slot(&self) -> Option<&WorkerSlot> {
         let (group, slot) = CURRENT.get()?;
-        std::ptr::eq(group, self).then(|| &self.thread_set.slots[slot])
+        std::ptr::eq(group, self).then(|| &**self.thread_set.slots[slot])
     }
 
     /// Returns true if the current thread is a worker of this group.
@@ -202,9 +202,16 @@ impl Group {
 
     /// Adds to a counter. A worker of the group uses the counters of its slot.
     pub(crate) fn count(&self, counter: Counter, n: u64) {
+        self.count_all([(counter, n)]);
+    }
+
+    /// Adds to several counters, which takes less time than one after the other.
+    pub(crate) fn count_all<const N: usize>(&self, counts: [(Counter, u64); N]) {
         match self.current_slot() {
-            Some(slot) => slot.counters.bump(counter, n),
-            None => self.counters.add(counter, n),
+            Some(slot) => {
+                counts.into_iter().for_each(|(counter, n)| slot.counters.bump(counter, n))
+            }
+            None => counts.into_iter().for_each(|(counter, n)| self.counters.add(counter, n)),
         }
     }
 
@@ -250,24 +257,22 @@ impl Group {
         self.release(token);
     }
 
-    pub(super) fn pin(&self, token: Token) -> bool {
-        self.slots.pin(token)
+    /// Adds a reference to the source of `token`, unless it has ended.
+    pub(super) fn pin(&self, token: Token) -> Option<PinnedSource<'_>> {
+        self.slots.pin(token).map(PinnedSource)
     }
 
     /// Returns code that returns true until the connection of `token` has ended. `None` for other
     /// sources, and if it has ended.
     pub(super) fn watch_end(&self, token: Token) -> Option<Box<dyn Fn() -> bool>> {
-        if !self.pin(token) {
-            return None;
-        }
-        let watch = self.pinned(token).watch_end();
+        let watch = self.pin(token)?.source().watch_end();
         self.release(token);
         watch
     }
 
     /// Releases a reference. If it was the last one, the reclaim is queued.
     pub(crate) fn release(&self, token: Token) {
-        if self.slots.release(token) == Released::Last {
+        if self.slots.pinned(token).release() == Released::Last {
             self.push(Task::Reclaim(token));
         }
     }
@@ -292,19 +297,18 @@ impl Group {
         context: &mut WorkerContext<'_>,
         f: impl FnOnce(&dyn Source, &mut WorkerContext<'_>),
     ) {
-        f(self.pinned(token), context);
-        if self.slots.release(token) == Released::Last {
+        let pinned = self.pinned(token);
+        f(pinned.source(), context);
+        if pinned.0.release() == Released::Last {
             let _ = guard(self, "drop", || self.reclaim(token));
             // The next run must not be charged for the reclaim.
             context.lap = Lap::from(clock::now());
         }
     }
 
-    #[expect(unsafe_code, reason = "the contract of `Slots::get` is kept by the callers here")]
-    pub(super) fn pinned(&self, token: Token) -> &dyn Source {
-        // SAFETY: private to the runtime, called with a reference held, and the result is used
-        // before it is released.
-        &**unsafe { self.slots.get(token) }
+    /// Returns the source of a token to which the caller has a reference.
+    pub(super) fn pinned(&self, token: Token) -> PinnedSource<'_> {
+        PinnedSource(self.slots.pinned(token))
     }
 
     // ---- timers ----
@@ -382,6 +386,19 @@ impl Group {
         snapshot.slots_allocated += allocated as u64;
         snapshot.slots_free += free as u64;
         snapshot.timers_pending += self.alarm.len() as u64;
+    }
+}
+
+/// Source to which the caller has a reference. A copy is no further reference.
+#[derive(Clone, Copy)]
+pub(super) struct PinnedSource<'g>(Pinned<'g, Box<dyn Source>>);
+
+impl<'g> PinnedSource<'g> {
+    #[expect(unsafe_code, reason = "the contract of `Pinned::get` is kept by the callers")]
+    pub(super) fn source(self) -> &'g dyn Source {
+        // SAFETY: private to the runtime, called with a reference held, and the result is used
+        // before it is released.
+        &**unsafe { self.0.get() }
     }
 }
 

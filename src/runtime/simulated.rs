@@ -110,7 +110,7 @@ impl Simulated {
         // Events of the kernel's timer are ignored: it does not follow simulated time.
         for event in events[..count].iter().filter(|event| event.data() >= Token::FIRST) {
             let token = Token::decode(event.data());
-            if group.pin(token) {
+            if group.pin(token).is_some() {
                 self.hands.borrow_mut().push(Taken::Event(
                     Arc::clone(group),
                     token,

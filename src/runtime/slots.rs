@@ -82,6 +82,10 @@ pub(crate) struct Slots<T> {
     free: Mutex<Free>,
 }
 
+/// Slot that was found by its token, while the finder has a reference to it. A copy is no further
+/// reference.
+pub(crate) struct Pinned<'s, T>(&'s Slot<T>);
+
 struct Slot<T> {
     /// Version in the upper half, number of references in the lower. Written by read-modify-write.
     /// The exceptions are the plain stores of `insert_with` and `take`, while no other thread may
@@ -150,14 +154,14 @@ impl<T> Slots<T> {
     }
 
     /// Adds a reference, unless the token is stale.
-    pub(crate) fn pin(&self, token: Token) -> bool {
-        let Some(slot) = self.slot(token.slot) else { return false };
+    pub(crate) fn pin(&self, token: Token) -> Option<Pinned<'_, T>> {
+        let slot = self.slot(token.slot)?;
         let mut word = slot.word.load(Ordering::Relaxed);
         loop {
             let same = mutant!(version(word) == token.version, PinIgnoresVersion => true);
             let alive = mutant!(references(word) > 0, PinRevives => true);
             if !same || !alive {
-                return false;
+                return None;
             }
             // Acquire: pairs with the Release of `insert_with`.
             match slot.word.compare_exchange_weak(
@@ -166,34 +170,17 @@ impl<T> Slots<T> {
                 mutant!(Ordering::Acquire, PinRelaxed => Ordering::Relaxed),
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return true,
+                Ok(_) => return Some(Pinned(slot)),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Returns the value that a token refers to.
-    ///
-    /// # Safety
-    ///
-    /// The caller has a reference to the slot, by `insert_with` or `pin`. It keeps that reference for
-    /// as long as it uses the value.
-    pub(crate) unsafe fn get(&self, token: Token) -> &T {
+    /// Returns the slot of a token. The caller has a reference to it, by `insert_with` or `pin`.
+    pub(crate) fn pinned(&self, token: Token) -> Pinned<'_, T> {
         let slot = self.slot(token.slot).expect("a pinned slot exists");
-        debug_assert!(references(slot.word.load(Ordering::Relaxed)) > 0, "{token:?} is not pinned");
-        // SAFETY: with a reference held the value is there and only read.
-        unsafe { value_of(slot) }
-    }
-
-    /// Releases a reference.
-    pub(crate) fn release(&self, token: Token) -> Released {
-        let slot = self.slot(token.slot).expect("a pinned slot exists");
-        // Release: all uses of the value happen before it is taken. Acquire: the thread that
-        // releases the last reference sees all of them when it passes the slot on.
-        let ordering = mutant!(Ordering::AcqRel, ReleaseRelaxed => Ordering::Relaxed);
-        let before = slot.word.fetch_sub(1, ordering);
-        debug_assert!(references(before) > 0, "{token:?} was released too often");
-        if references(before) == 1 { Released::Last } else { Released::Alive }
+        debug_assert_eq!(version(slot.word.load(Ordering::Relaxed)), token.version, "not pinned");
+        Pinned(slot)
     }
 
     /// Takes the value out and frees the slot. Called once, after [`Released::Last`].
@@ -233,7 +220,7 @@ impl<T> Slots<T> {
         let tokens = (0..u32::try_from(capacity).unwrap_or(u32::MAX)).filter_map(|index| {
             let word = self.slot(index)?.word.load(Ordering::Relaxed);
             let token = Token { slot: index, version: version(word) };
-            self.pin(token).then_some(token)
+            self.pin(token).map(|_| token)
         });
         tokens.collect()
     }
@@ -270,6 +257,37 @@ impl<T> Slots<T> {
     }
 }
 
+impl<'s, T> Pinned<'s, T> {
+    /// Returns the value.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a reference to the slot, and keeps it for as long as it uses the value.
+    pub(crate) unsafe fn get(self) -> &'s T {
+        debug_assert!(references(self.0.word.load(Ordering::Relaxed)) > 0, "not pinned");
+        // SAFETY: with a reference held the value is there and only read.
+        unsafe { value_of(self.0) }
+    }
+
+    /// Releases a reference.
+    pub(crate) fn release(self) -> Released {
+        // Release: all uses of the value happen before it is taken. Acquire: the thread that
+        // releases the last reference sees all of them when it passes the slot on.
+        let ordering = mutant!(Ordering::AcqRel, ReleaseRelaxed => Ordering::Relaxed);
+        let before = self.0.word.fetch_sub(1, ordering);
+        debug_assert!(references(before) > 0, "released too often");
+        if references(before) == 1 { Released::Last } else { Released::Alive }
+    }
+}
+
+impl<T> Clone for Pinned<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Pinned<'_, T> {}
+
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         for (k, chunk) in self.chunks.iter().enumerate() {
@@ -305,10 +323,10 @@ unsafe fn value_of<T>(slot: &Slot<T>) -> &T {
 
 /// Chunk and offset of a slot number.
 const fn locate(index: u32) -> (usize, usize) {
-    let n = index as usize / FIRST_CHUNK + 1;
-    let chunk = n.ilog2() as usize;
-    let first = FIRST_CHUNK * ((1 << chunk) - 1);
-    (chunk, index as usize - first)
+    // Chunk `k` begins at `(FIRST_CHUNK << k) - FIRST_CHUNK`.
+    let n = index as usize + FIRST_CHUNK;
+    let first = n.ilog2();
+    ((first - FIRST_CHUNK.ilog2()) as usize, n - (1 << first))
 }
 
 const fn pack(version: u32, references: u32) -> u64 {
@@ -346,18 +364,18 @@ mod tests {
     fn a_stale_token_does_not_reach_the_next_user_of_the_slot() {
         let slots = Slots::new();
         let first = slots.insert("first").expect("room");
-        assert!(slots.pin(first));
-        assert_eq!(slots.release(first), Released::Alive);
-        assert_eq!(slots.release(first), Released::Last);
-        assert!(!slots.pin(first), "nobody refers to it any more");
+        assert!(slots.pin(first).is_some());
+        assert_eq!(slots.pinned(first).release(), Released::Alive);
+        assert_eq!(slots.pinned(first).release(), Released::Last);
+        assert!(slots.pin(first).is_none(), "nobody refers to it any more");
         assert_eq!(slots.take(first), Some("first"));
 
         let second = slots.insert("second").expect("room");
         assert_eq!(second.slot, first.slot, "the slot is used again");
-        assert!(!slots.pin(first));
-        assert!(slots.pin(second));
+        assert!(slots.pin(first).is_none());
+        assert!(slots.pin(second).is_some());
         // SAFETY: pinned in the line above.
-        assert_eq!(*unsafe { slots.get(second) }, "second");
+        assert_eq!(*unsafe { slots.pinned(second).get() }, "second");
         assert!(Token::decode(second.encode()) == second && second.encode() >= Token::FIRST);
         assert!(Token::decode_with(second.encode_with(0xf)) == (second, 0xf));
     }
@@ -366,7 +384,7 @@ mod tests {
     fn after_the_last_version_comes_the_first_one_and_never_0() {
         let slots = Slots::new();
         let first = slots.insert(0).expect("room");
-        assert_eq!(slots.release(first), Released::Last);
+        assert_eq!(slots.pinned(first).release(), Released::Last);
         assert_eq!(slots.take(first), Some(0));
         // The slot has been reused 2^32 - 3 times.
         let slot = slots.slot(first.slot).expect("it exists");
@@ -376,10 +394,10 @@ mod tests {
             let token = slots.insert(version).expect("room");
             assert_eq!((token.slot, token.version), (first.slot, version));
             assert!(token.encode() >= Token::FIRST && Token::decode(token.encode()) == token);
-            assert!(stale.iter().all(|stale| !slots.pin(*stale)), "{token:?}");
-            assert!(slots.pin(token));
-            assert_eq!(slots.release(token), Released::Alive);
-            assert_eq!(slots.release(token), Released::Last);
+            assert!(stale.iter().all(|stale| slots.pin(*stale).is_none()), "{token:?}");
+            assert!(slots.pin(token).is_some());
+            assert_eq!(slots.pinned(token).release(), Released::Alive);
+            assert_eq!(slots.pinned(token).release(), Released::Last);
             assert_eq!(slots.take(token), Some(version));
             stale.push(token);
         }
@@ -395,7 +413,7 @@ mod tests {
                 capacity = slots.usage().0;
             }
             for token in tokens {
-                assert_eq!(slots.release(token), Released::Last);
+                assert_eq!(slots.pinned(token).release(), Released::Last);
                 assert!(slots.take(token).is_some());
             }
         }
@@ -405,7 +423,7 @@ mod tests {
     #[test]
     fn a_token_that_was_never_given_out_is_refused() {
         let slots = Slots::<()>::new();
-        assert!(!slots.pin(Token::decode(u64::MAX)));
-        assert!(!slots.pin(Token::decode(Token::FIRST)));
+        assert!(slots.pin(Token::decode(u64::MAX)).is_none());
+        assert!(slots.pin(Token::decode(Token::FIRST)).is_none());
     }
 }

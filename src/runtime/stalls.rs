@@ -4,12 +4,10 @@ use std::cell::Cell;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::group::Group;
 use super::schedule::Schedule;
-use super::worker_slot::ThreadKind;
-use super::worker_slot::WorkerSlot;
+use super::worker_slot::{SharedSlot, ThreadKind, WorkerSlot};
 use crate::stall::{self, Announce};
 use crate::stats::Counter;
 use crate::sys::clock::{self, Instant};
@@ -17,7 +15,7 @@ use crate::sys::clock::{self, Instant};
 /// State of one worker, used only on its own thread.
 pub(super) struct Stalls {
     group: Arc<Group>,
-    slot: usize,
+    slot: SharedSlot,
     kind: ThreadKind,
     /// Set while the group is open because of this worker's handler, which is known to be slow.
     slow: Cell<bool>,
@@ -28,8 +26,8 @@ pub(super) struct Stalls {
 }
 
 thread_local! {
-    /// Total time of the announced waits on this thread.
-    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// Nanoseconds of all announced waits on this thread.
+    static WAITED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Times consecutive runs on a thread. Announced waits are left out: a worker that waits holds nothing
@@ -38,7 +36,7 @@ thread_local! {
 pub(crate) struct Lap {
     /// Start of this lap, and end of the one before.
     pub(crate) now: Instant,
-    waited: Duration,
+    waited: u64,
 }
 
 impl Lap {
@@ -47,11 +45,10 @@ impl Lap {
         Self { now, waited: WAITED.get() }
     }
 
-    /// Ends this lap and starts the next one. Returns the length of this one.
-    pub(crate) fn end(&mut self) -> Duration {
+    /// Ends this lap and starts the next one. Returns the length of this one, in nanoseconds.
+    pub(crate) fn end(&mut self) -> u64 {
         let before = mem::replace(self, Self::from(clock::now()));
-        let waited = self.waited.saturating_sub(before.waited);
-        self.now.duration_since(before.now).saturating_sub(waited)
+        self.now.nanos_since(before.now).saturating_sub(self.waited - before.waited)
     }
 }
 
@@ -59,7 +56,7 @@ impl Lap {
 pub(super) struct Installed(Rc<Stalls>);
 
 impl Stalls {
-    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind) -> Rc<Self> {
+    pub(super) fn new(group: Arc<Group>, slot: SharedSlot, kind: ThreadKind) -> Rc<Self> {
         let (slow, was_slow) = (Cell::default(), Cell::default());
         Rc::new(Self { group, slot, kind, slow, was_slow, began: Cell::default() })
     }
@@ -86,7 +83,7 @@ impl Stalls {
     }
 
     fn slot(&self) -> &WorkerSlot {
-        &self.group.thread_set.slots[self.slot]
+        &self.slot
     }
 }
 
@@ -125,7 +122,7 @@ impl Announce for Stalls {
         if self.was_slow.take() {
             self.begin_slow();
         }
-        WAITED.set(WAITED.get() + clock::since(began));
+        WAITED.set(WAITED.get() + clock::now().nanos_since(began));
     }
 
     fn uncounted(&self) {

@@ -203,7 +203,9 @@ impl ThreadSet {
 
     /// Notes that a worker goes on after a wait or a run.
     pub(super) fn go_on(&self, slot: &WorkerSlot) {
-        let _ = self.settle(slot.state.go_on());
+        if let Some(before) = slot.state.go_on() {
+            self.settle(before);
+        }
     }
 
     /// Notes that a worker is about to leave the group. Returns true if it had a permit, which the

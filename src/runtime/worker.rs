@@ -22,8 +22,7 @@ use super::stealable::MOST_EVENTS;
 use super::task::Task;
 use super::thread_set::StoodBy;
 use super::timers::Due;
-use super::worker_slot::ThreadKind;
-use super::worker_slot::WorkerSlot;
+use super::worker_slot::{SharedSlot, ThreadKind, WorkerSlot};
 use crate::stats::{Counter, Stage};
 use crate::sys::clock::{self, Instant};
 use crate::sys::epoll::Event;
@@ -33,7 +32,8 @@ use crate::sys::sched::Slice;
 /// urgent work.
 pub(super) struct Worker {
     group: Arc<Group>,
-    slot: usize,
+    number: usize,
+    slot: SharedSlot,
     kind: ThreadKind,
     read_buf: Vec<u8>,
     /// End of the last interval that was timed.
@@ -79,12 +79,14 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 
 impl Worker {
-    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind) -> Self {
+    pub(super) fn new(group: Arc<Group>, number: usize, kind: ThreadKind) -> Self {
+        let slot = Arc::clone(&group.thread_set.slots[number]);
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
-        let stalls = Stalls::new(Arc::clone(&group), slot, kind);
+        let stalls = Stalls::new(Arc::clone(&group), Arc::clone(&slot), kind);
         let now = clock::now();
         Self {
             group,
+            number,
             slot,
             kind,
             read_buf,
@@ -103,7 +105,7 @@ impl Worker {
 
     /// Works until the thread ends.
     pub(super) fn run(mut self, role: Role) {
-        self.group.enter(self.slot);
+        self.group.enter(self.number);
         // Before a reserve thread stands by, so that it is bound from the start.
         self.stay_bound();
         let stalls = Rc::clone(&self.stalls);
@@ -141,7 +143,7 @@ impl Worker {
             return;
         }
         self.bound = version;
-        match self.group.binding.bind(self.kind, self.group.index(), self.slot) {
+        match self.group.binding.bind(self.kind, self.group.index(), self.number) {
             Ok(()) => self.count(Counter::AffinitySet, 1),
             Err(error) => {
                 self.count(Counter::AffinityFailed, 1);
@@ -181,7 +183,7 @@ impl Worker {
             return group.push(task);
         }
         let pace = match &task {
-            Task::Source(token) => group.pinned(*token).cost().pace(),
+            Task::Source(token) => group.pinned(*token).source().cost().pace(),
             Task::Work(work) => work.cost().pace(),
             Task::Run(..) => group.task_cost.pace(),
             Task::Reclaim(_) | Task::Discard(_) => Pace::Cheap,
@@ -235,7 +237,7 @@ impl Worker {
             context.lap.now = clock::now();
         }
         let began = mem::replace(&mut self.now, context.lap.now);
-        if cost::end_run(self.now.duration_since(began)) {
+        if cost::end_run(self.now.nanos_since(began)) {
             self.group.mode.note_crowded(self.now);
         }
         // Stealable work may still be there, for example after a panic.
@@ -250,7 +252,7 @@ impl Worker {
     /// Starts the next interval. The last one was no run.
     fn end_pause(&mut self) {
         let began = mem::replace(&mut self.now, clock::now());
-        cost::end_pause(self.now.duration_since(began));
+        cost::end_pause(self.now.nanos_since(began));
     }
 
     /// Polls epoll between tasks without waiting. Runs quick events and queues the others. Otherwise
@@ -312,11 +314,11 @@ impl Worker {
                     TIMERFD => timers_due = true,
                     data => {
                         let token = Token::decode(data);
-                        if self.group.pin(token) {
-                            let cost = self.group.pinned(token).cost();
+                        if let Some(source) = self.group.pin(token) {
+                            let cost = source.source().cost();
                             paces[pinned] = cost.pace();
                             nanos += u64::from(cost.nanos().unwrap_or(0));
-                            self.slot().batch[pinned].put(token, event.readiness());
+                            self.slot.batch[pinned].put(token, event.readiness());
                             pinned += 1;
                         } else {
                             self.count(Counter::StaleEvents, 1);
@@ -382,7 +384,7 @@ impl Worker {
     /// event.
     fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn, here: bool) {
         let Some((token, readiness)) = self.slot().batch[event].take() else { return };
-        let class = self.group.pinned(token).class();
+        let class = self.group.pinned(token).source().class();
         if !here || !self.accepts().includes(class) {
             self.count(Counter::BatchEventsQueued, 1);
             self.group.notify_pinned(token, |source| source.queue_ready(readiness));
@@ -414,7 +416,7 @@ impl Serve for Worker {
     }
 
     fn slot(&self) -> &WorkerSlot {
-        &self.group.thread_set.slots[self.slot]
+        &self.slot
     }
 
     fn kind(&self) -> ThreadKind {

@@ -36,8 +36,8 @@ pub(super) struct WorkerSlot {
 const NONE: u8 = u8::MAX;
 
 impl WorkerSlot {
-    fn new() -> Self {
-        Self {
+    fn shared() -> SharedSlot {
+        Arc::new(CachePadded::new(Self {
             counters: Counters::new(),
             progress: AtomicU64::new(0),
             state: AtomicState::new(),
@@ -45,7 +45,7 @@ impl WorkerSlot {
             stealable: Stealable::new(),
             class: AtomicU8::new(Class::Ordinary as u8),
             kind: AtomicU8::new(NONE),
-        }
+        }))
     }
 
     /// Kind of the slot's thread, or `None` if the slot is vacant.
@@ -173,16 +173,18 @@ impl AtomicState {
         WorkerState::from_bits(self.0.swap(next.bits(), Ordering::AcqRel))
     }
 
-    /// Notes that a wait is over or a run has ended. Returns the state before.
-    pub(crate) fn go_on(&self) -> WorkerState {
+    /// Notes that a wait is over or a run has ended. Returns the state before if the worker counted as
+    /// stalled or stuck.
+    pub(crate) fn go_on(&self) -> Option<WorkerState> {
         // Acquire: pairs with `set_stuck`. The caller lowers the count that was raised before it.
-        let before = WorkerState::from_bits(self.0.load(Ordering::Acquire));
+        let before = self.0.load(Ordering::Acquire);
         // No other thread changes these two states. In any other one the worker may have a permit,
         // which must stay.
-        if matches!(before, WorkerState::Stalled | WorkerState::Stuck(_)) {
-            self.run(false);
+        if before < WorkerState::Stalled.bits() {
+            return None;
         }
-        before
+        self.run(false);
+        Some(WorkerState::from_bits(before))
     }
 
     pub(crate) fn runs(&self) -> bool {
@@ -226,19 +228,22 @@ impl AtomicState {
 /// lives.
 #[derive(Debug)]
 pub(super) struct WorkerSlots {
-    permanent: Box<[CachePadded<WorkerSlot>]>,
-    added: AppendVec<CachePadded<WorkerSlot>>,
+    permanent: Box<[SharedSlot]>,
+    added: AppendVec<SharedSlot>,
 }
+
+/// Slot that its worker and the group share.
+pub(super) type SharedSlot = Arc<CachePadded<WorkerSlot>>;
 
 impl WorkerSlots {
     pub(super) fn new(permanent: usize) -> Self {
-        let permanent = (0..permanent).map(|_| CachePadded::new(WorkerSlot::new())).collect();
+        let permanent = (0..permanent).map(|_| WorkerSlot::shared()).collect();
         Self { permanent, added: AppendVec::new() }
     }
 
     /// Adds a slot. Returns its number.
     pub(super) fn add(&self) -> usize {
-        self.permanent.len() + self.added.push(CachePadded::new(WorkerSlot::new()))
+        self.permanent.len() + self.added.push(WorkerSlot::shared())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -248,14 +253,14 @@ impl WorkerSlots {
     /// Slots in the order of their numbers. A slot that is added meanwhile may be missing.
     pub(super) fn iter(&self) -> impl Iterator<Item = &WorkerSlot> {
         let added = self.added.iter().map(|(_, slot)| slot);
-        self.permanent.iter().chain(added).map(|slot| &**slot)
+        self.permanent.iter().chain(added).map(|slot| &***slot)
     }
 }
 
 impl Index<usize> for WorkerSlots {
-    type Output = WorkerSlot;
+    type Output = SharedSlot;
 
-    fn index(&self, number: usize) -> &WorkerSlot {
+    fn index(&self, number: usize) -> &SharedSlot {
         match self.permanent.get(number) {
             Some(slot) => slot,
             None => &self.added[number - self.permanent.len()],

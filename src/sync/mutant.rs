@@ -128,6 +128,7 @@ mod making {
         // Send beside a close
         LeaveAfterShut,
         SendAfterShut,
+        SendNowAfterShut,
         ShutWithoutLook,
         ShutBeforeBacklog,
         LastReasonCounts,

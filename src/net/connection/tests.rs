@@ -123,8 +123,8 @@ fn a_new_connection_begins_with_the_estimate_of_first_requests() {
         (peer, opened.recv_timeout(LONG).expect("a connection"))
     };
     let (mut peer, slow) = connect();
-    slow.0.cost().add(Duration::from_secs(1));
-    slow.0.cost().add(Duration::from_secs(1));
+    slow.0.cost().add(1_000_000_000);
+    slow.0.cost().add(1_000_000_000);
     let expected = || slow.0.protocol().first_cost().nanos();
     let before = expected();
     peer.write_all(b"hello").expect("room");

@@ -107,6 +107,7 @@ fn corked_bytes_beside_a_close_arrive_or_are_refused() {
 
 mutants! {
     send_after_the_end: SendAfterShut, sends_to_a_socket_with_room(), "broken off";
+    send_at_once_after_the_end: SendNowAfterShut, sends_to_a_socket_with_room(), "broken off";
     leave_after_the_end: LeaveAfterShut, corked_bytes(), "bytes at the peer";
     end_without_a_look_at_the_inbox: ShutWithoutLook, corked_bytes(), "bytes at the peer";
     end_before_the_backlog: ShutBeforeBacklog, sends_to_a_full_socket(), "bytes at the peer";

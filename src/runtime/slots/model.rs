@@ -20,7 +20,7 @@ struct Table {
 
 impl Table {
     fn release(&self, token: Token, value: u32) {
-        if self.slots.release(token) == Released::Last {
+        if self.slots.pinned(token).release() == Released::Last {
             if value == 1 {
                 self.lasts.fetch_add(1, Ordering::Relaxed);
             }
@@ -30,9 +30,9 @@ impl Table {
 
     /// An event of a value that may be gone already.
     fn event(&self, token: Token, value: u32) {
-        if self.slots.pin(token) {
+        if let Some(pinned) = self.slots.pin(token) {
             // SAFETY: pinned.
-            assert_eq!(*unsafe { self.slots.get(token) }, value, "reached another value");
+            assert_eq!(*unsafe { pinned.get() }, value, "reached another value");
             self.release(token, value);
         }
     }

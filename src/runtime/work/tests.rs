@@ -235,7 +235,7 @@ impl Setting {
 /// Cost of quick runs.
 fn quick() -> Cost {
     let cost = Cost::unknown();
-    cost.add(Duration::from_micros(1));
+    cost.add(1_000);
     cost
 }
 

@@ -115,7 +115,8 @@ fn a_source_that_is_queued_again_at_the_end_of_its_run_wakes_nobody_before_the_n
     let demand = group.mode.demand(worker.now);
     assert_eq!(group.park.rest(false, demand), Rest::Wait);
     let sent = || runtime.stats().get(Counter::WakeupsSent);
-    assert!(group.pin(token) && group.pinned(token).queue_ready(events[0].readiness()));
+    let pinned = group.pin(token).expect("it is there");
+    assert!(pinned.source().queue_ready(events[0].readiness()));
     group.release(token);
     assert!(group.requeue_source(token));
     assert_eq!(sent(), 0, "this worker is about to look at the queue");

@@ -270,7 +270,7 @@ fn quick_sessions_of_one_receive_run_in_one_turn() {
     let (server_conn, _peer) = connect(&runtime);
     for id in 2..5 {
         let session = open(&server_conn, id, 1);
-        session.cost().add(Duration::from_micros(1));
+        session.cost().add(1_000);
         assert!(session.becomes_runnable());
         server_conn.make_ready(session);
     }
@@ -293,10 +293,10 @@ fn sessions_of_a_connection_that_brings_much_run_behind_others() {
     let runtime = Simulated::new(Config::default()).expect("descriptors");
     let conns = [(); 2].map(|()| connect(&runtime));
     // An estimate grows by a factor of four at most.
-    (0..8).for_each(|_| conns[0].0.conn.net.cost().add(Duration::from_millis(1)));
+    (0..8).for_each(|_| conns[0].0.conn.net.cost().add(1_000_000));
     for ((server_conn, _), id) in conns.iter().zip(2..) {
         let session = open_of(server_conn, &service, id, 1);
-        session.cost().add(Duration::from_millis(1));
+        session.cost().add(1_000_000);
         assert!(session.becomes_runnable());
         server_conn.make_ready(session);
         server_conn.dispatch(clock::now(), true);
@@ -352,7 +352,7 @@ fn rows_that_a_handler_flushes_leave_although_other_sessions_run_behind_it() {
     theirs.set(peer.socket.try_clone().expect("a descriptor")).expect("once");
     for id in 2..4 {
         let session = open_of(&server_conn, &service, id, 1);
-        session.cost().add(Duration::from_micros(1));
+        session.cost().add(1_000);
         assert!(session.becomes_runnable());
         server_conn.make_ready(session);
     }
