@@ -45,16 +45,16 @@ impl Token {
         Self { slot: data as u32, version: (data >> 32) as u32 }
     }
 
-    /// Encodes the token with four more bits, which slot numbers leave free.
+    /// Encodes the token with five more bits, which slot numbers leave free.
     pub(crate) const fn encode_with(self, bits: u8) -> u64 {
-        debug_assert!(self.slot < 1 << SLOT_BITS && bits < 16);
+        debug_assert!(self.slot < 1 << SLOT_BITS && bits < 32);
         self.encode() | (bits as u64) << SLOT_BITS
     }
 
     /// Decodes the result of [`encode_with`](Self::encode_with).
     pub(crate) const fn decode_with(data: u64) -> (Self, u8) {
-        let bits = data >> SLOT_BITS & 0xf;
-        (Self::decode(data & !(0xf << SLOT_BITS)), bits as u8)
+        let bits = data >> SLOT_BITS & 0x1f;
+        (Self::decode(data & !(0x1f << SLOT_BITS)), bits as u8)
     }
 }
 
@@ -107,9 +107,9 @@ struct Free {
 const FIRST_CHUNK: usize = 64;
 #[cfg(loom)]
 const FIRST_CHUNK: usize = 1;
-const CHUNKS: usize = 22;
+const CHUNKS: usize = 21;
 /// Number of bits of a slot number.
-const SLOT_BITS: u32 = 28;
+const SLOT_BITS: u32 = 27;
 const _: () = assert!(FIRST_CHUNK << CHUNKS <= 1 << SLOT_BITS);
 
 // SAFETY: values are shared by reference between the holders of references (`T: Sync`) and leave
@@ -129,7 +129,7 @@ impl<T> Slots<T> {
     /// Puts a value into a free slot, with one reference, which belongs to the caller. `make` gets
     /// the token before any other thread can find the value.
     ///
-    /// `None`: all 2^28 slots are in use.
+    /// `None`: all 2^27 slots are in use.
     pub(crate) fn insert_with(&self, make: impl FnOnce(Token) -> T) -> Option<Token> {
         let index = self.free_slot()?;
         let slot = self.slot(index)?;
@@ -377,7 +377,7 @@ mod tests {
         // SAFETY: pinned in the line above.
         assert_eq!(*unsafe { slots.pinned(second).get() }, "second");
         assert!(Token::decode(second.encode()) == second && second.encode() >= Token::FIRST);
-        assert!(Token::decode_with(second.encode_with(0xf)) == (second, 0xf));
+        assert!(Token::decode_with(second.encode_with(0x1f)) == (second, 0x1f));
     }
 
     #[test]
