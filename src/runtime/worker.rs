@@ -202,6 +202,18 @@ impl Worker {
         } else {
             self.start(class, pace, queued_at, |group, context| task.run(group, context));
         }
+        // Stealable work may still be there, for example after a panic.
+        self.group.queue_stealable(self.slot());
+    }
+
+    /// Runs the work that the last run has left, if no other work waits for this worker. So a slow
+    /// session runs where its request was received, which takes no wake-up.
+    fn run_next(&mut self) {
+        if !self.group.run_queues.is_empty() || self.group.stopping() != RUN {
+            self.group.queue_stealable(self.slot());
+        } else if let Some(work) = self.slot.stealable.take() {
+            self.run_task(Task::Work(work), self.now);
+        }
     }
 
     /// Runs code that may call user code. The code charges its time to a [`Cost`](super::cost::Cost).
@@ -240,8 +252,6 @@ impl Worker {
         if cost::end_run(self.now.nanos_since(began)) {
             self.group.mode.note_crowded(self.now);
         }
-        // Stealable work may still be there, for example after a panic.
-        self.group.queue_stealable(self.slot());
         self.stalls.end_run(self.now);
         if login {
             self.group.thread_set.end_login();
@@ -369,6 +379,11 @@ impl Worker {
                     index += 1;
                 }
             }
+        }
+        if looks {
+            self.group.queue_stealable(self.slot());
+        } else {
+            self.run_next();
         }
         if alone {
             self.look();

@@ -175,6 +175,12 @@ impl<S: Service> Session<S> {
                     }
                     return lap.now;
                 }
+                // A request that was answered within its handler has left a mark. To look again here
+                // takes no wake-up.
+                StepResult::Idle | StepResult::IdleInResult if !running.take_marks().is_empty() => {
+                    done += 1;
+                    continue;
+                }
                 StepResult::Idle | StepResult::IdleInResult => {
                     out.flush();
                     self.settle(running);

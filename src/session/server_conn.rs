@@ -247,57 +247,73 @@ impl ServerConn {
         Some((next, !(ready.urgent.is_empty() && ready.ordinary.is_empty())))
     }
 
-    /// Runs quick work in place. Work of unknown cost runs in place if nothing waits behind it.
-    /// Other work goes to the run queue.
-    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) {
+    /// Runs quick work in place. Work of unknown cost runs in place if nothing waits behind it. Other
+    /// work goes to the run queue. If nothing waits behind slow work, it is left to this worker.
+    pub(super) fn dispatch(self: &Arc<Self>, now: Instant, is_last: bool) {
         // Another thread may have taken the work of this receive.
-        let Some(mut first) = self.next_ready() else { return };
+        let Some(first) = self.next_ready() else { return };
+        let last = Output::with(&self.conn, |out| self.run_ready(out, first, now, is_last));
+        if let Some(last) = last {
+            self.conn.group().put_stealable(last);
+        }
+    }
+
+    /// Runs or queues the ready work, from `first` on. Returns slow work that nothing waits behind.
+    fn run_ready(
+        self: &Arc<Self>,
+        out: &Output,
+        mut first: (Arc<dyn Runnable>, bool),
+        mut now: Instant,
+        is_last: bool,
+    ) -> Option<Arc<dyn Work>> {
         let until = now + TURN;
-        Output::with(&self.conn, |out| {
-            let urgent_alone = self.conn.group().runs_urgent_alone();
-            // Output of several sessions leaves in one send for each connection.
-            let mut cork = None;
-            let (mut inline, mut queued) = (0, 0);
-            loop {
-                let (next, more) = first;
-                let here = match next.cost().pace() {
-                    _ if urgent_alone && !next.class().is_urgent() => false,
-                    Pace::Cheap => true,
-                    Pace::Unknown => is_last && !more,
-                    Pace::Dear => false,
-                };
-                if here {
-                    inline += 1;
-                    if more {
-                        cork.get_or_insert_with(Cork::new);
-                    }
-                    if cork.is_some() {
-                        self.show(out);
-                    }
-                    now = next.run_here(out, now);
+        let urgent_alone = self.conn.group().runs_urgent_alone();
+        // Output of several sessions leaves in one send for each connection.
+        let mut cork = None;
+        let (mut inline, mut queued, mut last) = (0, 0, None);
+        loop {
+            let (next, more) = first;
+            let may_run = !urgent_alone || next.class().is_urgent();
+            let waits_behind = more || !is_last;
+            let here = match next.cost().pace() {
+                Pace::Cheap => may_run,
+                Pace::Unknown => may_run && !waits_behind,
+                Pace::Dear => false,
+            };
+            if here {
+                inline += 1;
+                if more {
+                    cork.get_or_insert_with(Cork::new);
+                }
+                if cork.is_some() {
+                    self.show(out);
+                }
+                now = next.run_here(out, now);
+            } else {
+                queued += 1;
+                if queued > SHARE || self.conn.net.brings_much() {
+                    self.conn.group().push_spent_work(next);
+                } else if queued == 1 && may_run && !waits_behind {
+                    last = Some(next as Arc<dyn Work>);
                 } else {
-                    queued += 1;
-                    if queued <= SHARE && !self.conn.net.brings_much() {
-                        self.conn.group().push_work(next);
-                    } else {
-                        self.conn.group().push_spent_work(next);
-                    }
-                }
-                // The peer may send more for each reply, so other connections go first after a
-                // turn.
-                if more && now >= until {
-                    let rest = RemainingWork { server_conn: Arc::clone(self), held: None };
-                    self.conn.group().push_spent_work(Arc::new(rest));
-                    break;
-                }
-                match self.next_ready() {
-                    Some(next) => first = next,
-                    None => break,
+                    self.conn.group().push_work(next);
                 }
             }
-            self.conn.group().count(Counter::SessionRunsInline, inline);
-            self.conn.group().count(Counter::SessionRunsQueued, queued);
-        });
+            // The peer may send more for each reply, so other connections go first after a
+            // turn.
+            if more && now >= until {
+                let rest = RemainingWork { server_conn: Arc::clone(self), held: None };
+                self.conn.group().push_spent_work(Arc::new(rest));
+                break;
+            }
+            match self.next_ready() {
+                Some(next) => first = next,
+                None => break,
+            }
+        }
+        self.conn.group().count(Counter::SessionRunsInline, inline);
+        self.conn.group().count(Counter::SessionRunsQueued, queued);
+        last
     }
 
     /// Makes the ready queue visible to other workers, see [`Output::show`].

@@ -129,6 +129,43 @@ fn a_source_that_is_queued_again_at_the_end_of_its_run_wakes_nobody_before_the_n
 }
 
 #[test]
+fn work_that_the_last_handler_of_a_batch_leaves_runs_here_unless_a_task_waits() {
+    let (runtime, mut worker) = alone();
+    let group = Arc::clone(&worker.group);
+    let (ours, mut other) = UnixStream::pair().expect("descriptors");
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (counts, here) = (Arc::clone(&ran), Arc::clone(&group));
+    let code = move |_: BorrowedFd<'_>, _| {
+        let counts = Arc::clone(&counts);
+        here.put_stealable(does(move || {
+            counts.fetch_add(1, Ordering::Relaxed);
+        }));
+    };
+    let watched = runtime.handle.register(ours, Interest::READABLE, code).expect("watched");
+    // Another worker waits in epoll.
+    let demand = group.mode.demand(worker.now);
+    assert_eq!(group.park.rest(false, demand), Rest::Wait);
+    group.enter(worker.number);
+    let mut deliver = || {
+        other.write_all(b"!").expect("sent");
+        let mut events = [Event::EMPTY; MOST_EVENTS];
+        // The source, and later the wake-up for the task.
+        let count = group.epoll.wait(&mut events, None).expect("events");
+        worker.deliver(&events[..count], Some(Rest::Wait), demand);
+        ran.load(Ordering::Relaxed)
+    };
+    assert_eq!(deliver(), 1);
+    assert_eq!(runtime.stats().get(Counter::WakeupsSent), 0);
+    group.push_work(does(|| ()));
+    assert_eq!(deliver(), 1, "a task was queued before it");
+    worker.run_tasks();
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+    drop(watched);
+    worker.run_tasks();
+    Group::forget_current();
+}
+
+#[test]
 fn a_closure_that_is_queued_beyond_the_capacity_is_counted() {
     let (runtime, mut worker) = alone();
     for _ in 0..worker.group.config().epoll_work_queue_capacity {

@@ -311,6 +311,21 @@ fn sessions_of_a_connection_that_brings_much_run_behind_others() {
 }
 
 #[test]
+fn a_session_whose_deferred_request_was_answered_by_its_handler_is_not_queued() {
+    let service = Calling::new(|_, reply: &mut Reply<'_>| {
+        reply.defer().finish(|_| Ok(()));
+        Ok(())
+    });
+    let runtime = Simulated::new(Config::default()).expect("descriptors");
+    let (server_conn, _peer) = connect(&runtime);
+    let session = open_of(&server_conn, &Arc::new(service), 2, 1);
+    assert!(session.becomes_runnable());
+    Output::with(&server_conn.conn, |out| session.run_here(out, clock::now()));
+    assert!(!runtime.take_task(false), "it is queued for its own mark");
+    assert_eq!(runtime.handle().stats().get(Counter::RequestsExecuted), 1);
+}
+
+#[test]
 fn the_reply_of_a_request_that_is_not_quick_leaves_before_the_next_request_runs() {
     clock::simulate(Some(clock::now()));
     let (received, theirs) = (Arc::new(Mutex::new(Vec::new())), Arc::new(OnceLock::new()));
