@@ -394,14 +394,15 @@ impl Conn {
     }
 
     fn send_some(&self, chunk: Chunk<'_>, blocked: &mut bool) -> io::Result<usize> {
-        let result = match chunk {
+        // Before the call, so that a peer that has its answer finds it counted.
+        self.count(Counter::SendCalls, 1);
+        let sent = match chunk {
             Chunk::One(bytes) => socket::send(self.fd(), bytes),
             Chunk::Several(slices) => socket::send_slices(self.fd(), slices),
         };
-        let sent = *result.as_ref().unwrap_or(&0);
-        self.group.count_all([(Counter::SendCalls, 1), (Counter::BytesSent, sent as u64)]);
-        match result {
+        match sent {
             Ok(sent) => {
+                self.count(Counter::BytesSent, sent as u64);
                 for flag in [&self.sent_any, &self.sent_lately] {
                     // Written only if it changes: other threads read the cache line.
                     if !flag.load(Ordering::Relaxed) {
