@@ -164,12 +164,13 @@ impl Conn {
                         }
                         return self.answer(0);
                     }
-                    Ok(()) => {}
-                    Err(error) => {
-                        self.note_failed(&mut running, 0, error);
-                        pieces = Pieces::NONE;
-                    }
+                    Ok(()) => self.append_rest(&mut running, pieces),
+                    Err(error) => self.note_failed(&mut running, 0, error),
                 }
+                return match self.run_send(running, Pieces::NONE) {
+                    Sent::Closed => Sent::Closed,
+                    Sent::Sent | Sent::Queued(_) => self.answer(pieces.len()),
+                };
             }
             self.run_send(running, pieces)
         } else if let Some(inbox) = self.leave_in_inbox(pieces, false) {
@@ -354,6 +355,14 @@ impl Conn {
         marks.is_empty()
             && !self.corked.load(Ordering::Acquire)
             && !mutant!(self.phase().is_shut(), SendNowAfterShut => false)
+    }
+
+    /// Appends the rest of a send to the empty backlog. What others have left in the inbox since its
+    /// beginning comes behind it.
+    fn append_rest(self: &Arc<Self>, out: &mut Outbound, rest: Pieces<'_>) {
+        self.count(Counter::BacklogBytesQueued, rest.len() as u64);
+        rest.iter().for_each(|piece| out.backlog.append(piece));
+        self.change_pending(0, rest.len());
     }
 
     /// Ends the connection when the socket has failed. `waiting` is the number of bytes that were counted

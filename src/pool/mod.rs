@@ -33,7 +33,7 @@
 //!         target: &Target<'_, SocketAddr>,
 //!         deadline: Instant,
 //!     ) -> io::Result<TcpStream> {
-//!         let timeout = deadline.duration_since(Instant::now());
+//!         let timeout = deadline.saturating_duration_since(Instant::now());
 //!         TcpStream::connect_timeout(target.key, timeout)
 //!     }
 //! }
@@ -126,7 +126,7 @@
 //!         let (tell, told) = mpsc::channel();
 //!         let answers = Answers { tell, pool: self.pool.clone(), key: *target.key };
 //!         let conn = Upstream(self.handle.connect(target.key, answers)?);
-//!         told.recv_timeout(deadline.duration_since(Instant::now()))??;
+//!         told.recv_timeout(deadline.saturating_duration_since(Instant::now()))??;
 //!         Ok(conn)
 //!     }
 //!

@@ -74,7 +74,7 @@ fn model_hand_off_is_not_lost() {
     explore(|| {
         let (_pool, backend, conn) = one();
         let here = backend.clone();
-        let hasty = thread::spawn(move || match here.get_before(far()) {
+        let hasty = thread::spawn(move || match here.get_before(far().into()) {
             Ok(conn) => assert_eq!(*conn, 1),
             Err(error) => assert!(matches!(error, GetError::Timeout { .. })),
         });

@@ -220,7 +220,8 @@ impl Group {
     }
 
     /// Makes work stealable behind the current run of this worker, which may take it back. It goes to
-    /// the queue if the worker is stuck, announces a wait, or ends its run without taking it back.
+    /// the queue if the worker is stuck, announces a wait, or ends its run without taking it back. After
+    /// the last event of a batch, the worker runs it instead if no task waits.
     ///
     /// The work is never lost, but it may be in the queue already when this returns. That happens on a
     /// thread that is no worker of the group, and during an announced wait. There is one place: if it

@@ -324,9 +324,9 @@ unsafe fn value_of<T>(slot: &Slot<T>) -> &T {
 /// Chunk and offset of a slot number.
 const fn locate(index: u32) -> (usize, usize) {
     // Chunk `k` begins at `(FIRST_CHUNK << k) - FIRST_CHUNK`.
-    let n = index as usize + FIRST_CHUNK;
+    let n = index as u64 + FIRST_CHUNK as u64;
     let first = n.ilog2();
-    ((first - FIRST_CHUNK.ilog2()) as usize, n - (1 << first))
+    ((first - FIRST_CHUNK.ilog2()) as usize, (n - (1 << first)) as usize)
 }
 
 const fn pack(version: u32, references: u32) -> u64 {

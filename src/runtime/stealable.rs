@@ -1,9 +1,9 @@
 //! Events and work behind the current run of a worker, which other threads can take over: [`Event`] and
 //! [`Stealable`].
 //!
-//! A worker may have several things to run, all of them expected to be quick. It runs them one after
-//! the other, because waking another worker would take longer. Meanwhile the others are stealable: if
-//! the current run takes long after all, they go to the queue.
+//! A worker may have several things to run, one after the other, because waking another worker would
+//! take longer. The current run is expected to be quick. Meanwhile the others are stealable: if it takes
+//! long after all, they go to the queue.
 //!
 //! The watchdog looks for stealable work behind a stuck worker, and queues it.
 

@@ -188,9 +188,6 @@ impl Worker {
             Task::Run(..) => group.task_cost.pace(),
             Task::Reclaim(_) | Task::Discard(_) => Pace::Cheap,
         };
-        if group.histograms.is_on() {
-            group.histograms.record(Stage::WorkQueue, self.now.duration_since(queued_at));
-        }
         if let Task::Run(..) = task {
             self.start(class, pace, queued_at, |group, context| {
                 let from = context.lap.now;
@@ -202,13 +199,16 @@ impl Worker {
         } else {
             self.start(class, pace, queued_at, |group, context| task.run(group, context));
         }
-        // Stealable work may still be there, for example after a panic.
+        // Only the handlers of a batch leave their work to the same worker.
         self.group.queue_stealable(self.slot());
     }
 
-    /// Runs the work that the last run has left, if no other work waits for this worker. So a slow
-    /// session runs where its request was received, which takes no wake-up.
+    /// Runs the stealable work that the last run has left, if no other work waits for this worker. So a
+    /// slow session runs where its request was received, and no worker is woken for it.
     fn run_next(&mut self) {
+        if self.slot.stealable.is_empty() {
+            return;
+        }
         if !self.group.run_queues.is_empty() || self.group.stopping() != RUN {
             self.group.queue_stealable(self.slot());
         } else if let Some(work) = self.slot.stealable.take() {
@@ -467,6 +467,10 @@ impl Serve for Worker {
         self.stay_bound();
         while self.group.stopping() != LEAVE_NOW {
             let Some((task, queued_at)) = self.pop() else { return };
+            if self.group.histograms.is_on() {
+                let waited = self.now.duration_since(queued_at);
+                self.group.histograms.record(Stage::WorkQueue, waited);
+            }
             self.run_task(task, queued_at);
             in_a_row += 1;
             let long_ago = self.now.duration_since(looked) >= LONGEST_WITHOUT_LOOK;

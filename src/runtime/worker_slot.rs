@@ -223,9 +223,8 @@ impl AtomicState {
     }
 }
 
-/// Slots of a group. Those of permanent threads lie in an array, because they are read several times
-/// for each request. Those of other threads are appended behind it. No slot is removed while the group
-/// lives.
+/// Slots of a group. Those of permanent threads are found in an array, because each count looks for one.
+/// Those of other threads are appended behind it. No slot is removed while the group lives.
 #[derive(Debug)]
 pub(super) struct WorkerSlots {
     permanent: Box<[SharedSlot]>,

@@ -310,6 +310,10 @@ impl ServerConn {
                 Some(next) => first = next,
                 None => break,
             }
+            // Another thread has made more work ready. Nothing may wait behind it unseen.
+            if let Some(last) = last.take() {
+                self.conn.group().push_work(last);
+            }
         }
         self.conn.group().count(Counter::SessionRunsInline, inline);
         self.conn.group().count(Counter::SessionRunsQueued, queued);

@@ -100,7 +100,7 @@ named! {
         "sessions refused: max_sessions, max_sessions_per_connection or a limit of the account reached",
     SessionRunsInline "session_runs_inline"
         "runs of sessions by the worker that found them runnable",
-    SessionRunsQueued "session_runs_queued" "runs of sessions left to a queue by that worker",
+    SessionRunsQueued "session_runs_queued" "runs of sessions that were not quick, left for after the receive",
     RequestsExecuted "requests_executed" "requests that the service executed",
     RequestsCancelled "requests_cancelled" "requests cancelled by a kill that leaves their session open",
     RequestsExpired "requests_expired" "requests cancelled after request_timeout, or by max_waiting_writers",

@@ -103,8 +103,13 @@ impl Conn {
         mem::take(&mut *lock(&self.marks))
     }
 
-    pub(super) fn fill(&self) {
+    /// Leaves the socket room for some KiB only.
+    pub(super) fn narrow(&self) {
         SockRef::from(&self.socket).set_send_buffer_size(1).expect("rounded up");
+    }
+
+    pub(super) fn fill(&self) {
+        self.narrow();
         while (&self.socket).write(&[0; 4096]).is_ok() {}
     }
 
