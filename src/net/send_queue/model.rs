@@ -90,32 +90,6 @@ fn corked_bytes() {
     );
 }
 
-/// Sends more than the socket has room for, while another thread sends. The bytes of both stay whole.
-fn sends_in_parts() {
-    const LEN: usize = 16 << 10;
-    explore_up_to(2, || {
-        let conn = Conn::open();
-        conn.narrow();
-        let here = Arc::clone(&conn);
-        let other = thread::spawn(move || here.send(Pieces::one(b"b")));
-        assert_ne!(conn.send(Pieces::one(&[b'a'; LEN])), Sent::Closed);
-        assert_ne!(other.join().expect("no panic"), Sent::Closed);
-        let mut arrived = conn.arrived();
-        while conn.pending.load(Ordering::Relaxed) > 0 {
-            conn.mark_send(WRITABLE);
-            arrived.extend(conn.arrived());
-        }
-        let place = arrived.iter().position(|byte| *byte == b'b');
-        assert!(place == Some(0) || place == Some(LEN), "b is at {place:?}");
-        assert_eq!(arrived.len(), LEN + 1);
-    });
-}
-
-#[test]
-fn a_send_that_the_socket_takes_in_part_stays_whole() {
-    sends_in_parts();
-}
-
 #[test]
 fn a_send_beside_a_close_arrives_or_is_refused() {
     sends_to_a_socket_with_room();

@@ -103,13 +103,8 @@ impl Conn {
         mem::take(&mut *lock(&self.marks))
     }
 
-    /// Leaves the socket room for some KiB only.
-    pub(super) fn narrow(&self) {
-        SockRef::from(&self.socket).set_send_buffer_size(1).expect("rounded up");
-    }
-
     pub(super) fn fill(&self) {
-        self.narrow();
+        SockRef::from(&self.socket).set_send_buffer_size(1).expect("rounded up");
         while (&self.socket).write(&[0; 4096]).is_ok() {}
     }
 
