@@ -26,7 +26,7 @@ const SECOND: u64 = 1_000_000_000;
 
 impl Instant {
     /// Time of the system's clock.
-    #[cfg(feature = "server")]
+    #[cfg(all(feature = "server", target_os = "linux"))]
     #[inline]
     pub(crate) fn now() -> Self {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -39,7 +39,7 @@ impl Instant {
     }
 
     /// Time of the system's clock.
-    #[cfg(not(feature = "server"))]
+    #[cfg(not(all(feature = "server", target_os = "linux")))]
     pub(crate) fn now() -> Self {
         Self::from(time::Instant::now())
     }
@@ -111,9 +111,9 @@ fn one_moment() -> (time::Instant, Instant) {
         // The thread may be preempted between the looks at the two clocks. The closest looks count.
         let looks = (0..LOOKS).map(|_| {
             let theirs = time::Instant::now();
-            #[cfg(feature = "server")]
+            #[cfg(all(feature = "server", target_os = "linux"))]
             let ours = Instant::now();
-            #[cfg(not(feature = "server"))]
+            #[cfg(not(all(feature = "server", target_os = "linux")))]
             let ours = Instant::from_nanos(ZERO);
             (theirs.elapsed(), (theirs, ours))
         });
