@@ -147,7 +147,7 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Time that threads share, as a hint. It begins with one that is long past.
+/// Time that threads share, as a hint. The first value is a time in the past.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicInstant(AtomicU64);
 
