@@ -312,6 +312,8 @@ fn sessions_of_a_connection_that_brings_much_run_behind_others() {
 
 #[test]
 fn a_session_whose_deferred_request_was_answered_by_its_handler_is_not_queued() {
+    // A turn that takes long would be queued.
+    clock::simulate(Some(clock::now()));
     let service = Calling::new(|_, reply: &mut Reply<'_>| {
         reply.defer().finish(|_| Ok(()));
         Ok(())
@@ -321,6 +323,7 @@ fn a_session_whose_deferred_request_was_answered_by_its_handler_is_not_queued() 
     let session = open_of(&server_conn, &Arc::new(service), 2, 1);
     assert!(session.becomes_runnable());
     Output::with(&server_conn.conn, |out| session.run_here(out, clock::now()));
+    clock::simulate(None);
     assert!(!runtime.take_task(false), "it is queued for its own mark");
     assert_eq!(runtime.handle().stats().get(Counter::RequestsExecuted), 1);
 }
