@@ -146,7 +146,7 @@ impl Conn {
         }
     }
 
-    fn send(self: &Arc<Self>, mut pieces: Pieces<'_>) -> Sent {
+    fn send(self: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
         if !self.phase().sends() {
             return Sent::Closed;
         }
@@ -154,25 +154,8 @@ impl Conn {
             return Sent::Sent;
         }
         // The connection may have closed since the check above; then the send returns `Closed`.
-        let first = if let Some(mut running) = self.send.notify(Marks::NONE) {
-            // In the usual case the socket takes all bytes, and no other thread is to be told.
-            if running.is_idle() && self.may_send_now(&mut running) {
-                match self.send_now(&mut running, &mut pieces) {
-                    Ok(()) if pieces.is_empty() => {
-                        if let Some(again) = running.finish() {
-                            self.run_send(again, Pieces::NONE);
-                        }
-                        return self.answer(0);
-                    }
-                    Ok(()) => self.append_rest(&mut running, pieces),
-                    Err(error) => self.note_failed(&mut running, 0, error),
-                }
-                return match self.run_send(running, Pieces::NONE) {
-                    Sent::Closed => Sent::Closed,
-                    Sent::Sent | Sent::Queued(_) => self.answer(pieces.len()),
-                };
-            }
-            self.run_send(running, pieces)
+        let first = if let Some(running) = self.send.notify(Marks::NONE) {
+            self.send_at_once(running, pieces)
         } else if let Some(inbox) = self.leave_in_inbox(pieces, false) {
             self.keep_budget(inbox.total);
             self.mark_send(INBOX);
@@ -184,6 +167,31 @@ impl Conn {
             Sent::Sent => self.answer(0),
             Sent::Queued(waiting) => self.answer(waiting),
             Sent::Closed => Sent::Closed,
+        }
+    }
+
+    /// Sends the pieces. Usually the socket takes them all, and no other thread is to be told.
+    fn send_at_once(
+        self: &Arc<Self>,
+        mut running: Running<'_, Outbound>,
+        mut pieces: Pieces<'_>,
+    ) -> Sent {
+        if !running.is_idle() || !self.may_send_now(&mut running) {
+            return self.run_send(running, pieces);
+        }
+        match self.send_now(&mut running, &mut pieces) {
+            Ok(()) if pieces.is_empty() => {
+                if let Some(again) = running.finish() {
+                    self.run_send(again, Pieces::NONE);
+                }
+                return Sent::Sent;
+            }
+            Ok(()) => self.append_rest(&mut running, pieces),
+            Err(error) => self.note_failed(&mut running, 0, error),
+        }
+        match self.run_send(running, Pieces::NONE) {
+            Sent::Closed => Sent::Closed,
+            Sent::Sent | Sent::Queued(_) => Sent::Queued(pieces.len()),
         }
     }
 

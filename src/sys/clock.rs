@@ -48,7 +48,7 @@ impl Instant {
         Self(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// `None` beyond the end.
+    /// The time `time` later; `None` beyond the end of the range.
     pub(crate) fn checked_add(self, time: Duration) -> Option<Self> {
         self.0.checked_add(nanos(time)).map(Self)
     }
@@ -108,7 +108,7 @@ impl Sub for Instant {
 fn one_moment() -> (time::Instant, Instant) {
     static MOMENT: OnceLock<(time::Instant, Instant)> = OnceLock::new();
     *MOMENT.get_or_init(|| {
-        // The thread may be preempted between the looks at the two clocks. The closest looks count.
+        // The thread may be preempted between the looks at the two clocks.
         let looks = (0..LOOKS).map(|_| {
             let theirs = time::Instant::now();
             #[cfg(all(feature = "server", target_os = "linux"))]
@@ -122,6 +122,7 @@ fn one_moment() -> (time::Instant, Instant) {
     })
 }
 
+/// Number of looks, of which the closest count.
 const LOOKS: usize = 4;
 
 impl From<time::Instant> for Instant {
