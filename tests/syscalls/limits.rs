@@ -27,9 +27,13 @@ fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
         let bystanders = Bystanders::start(server.address());
         // The allowed memory is less than the stack of one thread.
         let before = process::limit_memory_to_what_is_used(1 << 20);
-        let waiting = [waits(&server), waits(&server), waits(&server)];
-        // One for each wait. While a start is being tried, its thread counts as there.
-        server.wait_for(Counter::ThreadStartFailed, 3);
+        // One refusal for each wait, one after the other: one try may be for several waits that begin
+        // at once.
+        let waiting = [1, 2, 3].map(|refused| {
+            let waiting = waits(&server);
+            server.wait_for(Counter::ThreadStartFailed, refused);
+            waiting
+        });
         bystanders.go_on();
         assert_eq!(server.count(Counter::ThreadsStartedStall), 0);
         process::limit_memory(before);
