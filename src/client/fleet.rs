@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::calls::Calls;
 use super::error::{Error, ErrorKind};
 use super::link::{Link, SECOND_LOOK};
 use super::links::{Links, as_connect};
@@ -18,7 +17,7 @@ use super::options::Options;
 use super::session::Session;
 use super::status::Status;
 use super::waiting::{Callback, Caller, Outcome, Receiver, Waiting};
-use crate::net::{Address, ToAddress};
+use crate::net::{Address, Calls, ToAddress};
 use crate::runtime::{Class, Handle, Timer, after, is_late};
 use crate::sync::shim::lock;
 use crate::sys::clock::{self, Instant};

@@ -10,15 +10,14 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use super::calls::Calls;
 use super::error::{Error, ErrorKind};
 use super::fleet::Fleet;
 use super::options::Options;
 use super::slot::Watcher;
 use super::state::State;
 use crate::net::{
-    Address, Close, CloseReason, ConnectError, ConnectOptions, Connection, FullBacklog, HalfClose,
-    Hold, Input, Protocol,
+    Address, Calls, Close, CloseReason, ConnectError, ConnectOptions, Connection, FullBacklog,
+    HalfClose, Hold, Input, Protocol,
 };
 use crate::runtime::{Class, Group, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;

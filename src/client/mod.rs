@@ -44,7 +44,6 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod calls;
 mod error;
 mod exchange;
 mod fleet;

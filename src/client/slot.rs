@@ -4,6 +4,7 @@ use std::thread::Thread;
 
 use super::error::Error;
 use crate::codec::message::{ClientMessage, ServerKind};
+use crate::net::Job;
 use crate::sys::clock::Instant;
 
 /// Kind of a request, which decides about the frames of its answer.
@@ -43,9 +44,6 @@ enum Phase {
     Between,
     Fetched,
 }
-
-/// Callback that runs when a part of the answer is there.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Receiver of the notification that a part of the answer is there.
 pub(super) enum Watcher {

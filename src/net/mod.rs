@@ -63,6 +63,8 @@
 mod accept;
 mod address;
 mod admissions;
+#[cfg(feature = "client")]
+mod calls;
 mod close;
 mod conn;
 mod connection;
@@ -109,6 +111,8 @@ pub use send_queue::Sent;
 #[cfg(feature = "tls")]
 pub use tls::{TlsClient, TlsInfo, TlsServer};
 
+#[cfg(feature = "client")]
+pub(crate) use calls::{Calls, Job, call_next};
 pub(crate) use cork::{Cork, FULL, Held, OLD, flush_corked, is_corked};
 #[cfg(feature = "internal")]
 pub(crate) use proxy_protocol::check as check_proxy_header;

@@ -308,7 +308,11 @@ impl Deferred {
             }
             outcome
         });
-        shared.give_outcome(|| self.deferral.set_outcome(outcome));
+        let answered = match &outcome {
+            Outcome::Ended(result) => !result.as_ref().is_err_and(SessionError::is_fatal),
+            _ => false,
+        };
+        shared.give_outcome(answered, || self.deferral.set_outcome(outcome));
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }

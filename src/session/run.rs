@@ -17,6 +17,8 @@ use super::reply_state::{Blocked, Deferral, Outcome, Pulled, ReplyState};
 use super::server_conn::{AnySession, Runnable, ServerConn, TURN};
 use super::service::Service;
 use super::session_shared::{SessionId, SessionShared, Wakeable};
+#[cfg(feature = "client")]
+use crate::net::call_next;
 use crate::net::is_corked;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::stats::Counter;
@@ -196,6 +198,41 @@ impl<S: Service> Session<S> {
                 out.flush();
             }
         }
+    }
+
+    /// Ends an answered request behind the callback of a client that has answered it. So the next request
+    /// finds the session idle. Returns false if this thread runs no callback.
+    #[cfg(feature = "client")]
+    fn end_behind_callback(self: &Arc<Self>) -> bool {
+        call_next(|| {
+            let session = Arc::clone(self);
+            Box::new(move || session.end_answered())
+        })
+    }
+
+    #[cfg(not(feature = "client"))]
+    fn end_behind_callback(&self) -> bool {
+        false
+    }
+
+    /// Ends an answered request. A worker of its group does whatever else there is to do.
+    fn end_answered(self: &Arc<Self>) {
+        let Some(mut running) = self.runner.resume() else { return };
+        Output::with(&self.shared.conn, |out| {
+            out.begin(Some(&self.shared));
+            let _marks = running.take_marks();
+            let ends = matches!(running.unfinished, Unfinished::Deferred(_, None));
+            if ends && !self.shared.is_dead() {
+                let _ = self.step(&mut running, out);
+                out.flush();
+            }
+            if self.shared.settle() != Settled::Idle {
+                running.mark(LOOK);
+            }
+            if running.finish_or_queue() {
+                Arc::clone(self).queue();
+            }
+        });
     }
 
     /// Ends a run whose output was passed on.
@@ -418,9 +455,13 @@ impl<S: Service> Wakeable for Session<S> {
         }
     }
 
-    fn wake_with_outcome(self: Arc<Self>) {
-        // A session that is queued already may be among ordinary work, for which no thread is left.
-        if self.becomes_runnable() || self.runner.is_queued() {
+    fn wake_with_outcome(self: Arc<Self>, answered: bool) {
+        if self.becomes_runnable() {
+            if !answered || !self.end_behind_callback() {
+                self.queue();
+            }
+        } else if self.runner.is_queued() {
+            // It may be among ordinary work, for which no thread is left.
             self.queue();
         }
     }

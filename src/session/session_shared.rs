@@ -56,8 +56,9 @@ pub(super) struct SessionShared {
 pub(super) trait Wakeable: Send + Sync {
     fn wake(self: Arc<Self>);
 
-    /// Makes it run as urgent work, also if it is queued already.
-    fn wake_with_outcome(self: Arc<Self>);
+    /// Makes it run as urgent work, also if it is queued already. `answered`: the request was answered, and
+    /// its session goes on.
+    fn wake_with_outcome(self: Arc<Self>, answered: bool);
 }
 
 impl SessionShared {
@@ -121,11 +122,12 @@ impl SessionShared {
     }
 
     /// Has `set` set the outcome of a deferred request, and makes the session run as urgent work.
-    pub(super) fn give_outcome(&self, set: impl FnOnce()) {
+    /// `answered` as in [`Wakeable::wake_with_outcome`].
+    pub(super) fn give_outcome(&self, answered: bool, set: impl FnOnce()) {
         // Counted before a worker can take it.
         self.outcomes.fetch_add(1, Ordering::Relaxed);
         set();
-        self.wake_runner(<dyn Wakeable>::wake_with_outcome);
+        self.wake_runner(|runner| runner.wake_with_outcome(answered));
     }
 
     fn wake_runner(&self, wake: impl FnOnce(Arc<dyn Wakeable>)) {
@@ -480,7 +482,7 @@ mod tests {
     impl Wakeable for Idle {
         fn wake(self: Arc<Self>) {}
 
-        fn wake_with_outcome(self: Arc<Self>) {}
+        fn wake_with_outcome(self: Arc<Self>, _answered: bool) {}
     }
 
     /// A session of a connection, and the peer.

@@ -5,6 +5,7 @@ mod answers;
 mod calls;
 mod ends;
 mod faults;
+mod proxied;
 #[cfg(feature = "pool")]
 mod restart;
 mod stress;

@@ -1,50 +1,54 @@
 //! [`Calls`]: callbacks to run on a worker, each exactly once.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::slot::Job;
-use crate::net::{Cork, Held};
+use super::cork::{Cork, Held};
 use crate::runtime::{Class, Cost, Group, Work, WorkerContext, guard};
 use crate::sync::shim::lock;
+
+/// Callback.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Callbacks in the order in which they run. While one waits, other workers run the next ones.
 ///
 /// If the runtime ends first, the thread that ends it runs them, because callers depend on each.
-pub(super) struct Calls {
+pub(crate) struct Calls {
     jobs: Mutex<VecDeque<Job>>,
     cost: Cost,
 }
 
 impl Calls {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { jobs: Mutex::default(), cost: Cost::unknown() })
     }
 
     /// Adds a callback. The caller then calls `hand_out` or `call_here`.
-    pub(super) fn add(&self, job: Job) {
+    pub(crate) fn add(&self, job: Job) {
         lock(&self.jobs).push_back(job);
     }
 
     /// Runs the callbacks, if there are any, on a worker of the group.
-    pub(super) fn hand_out(self: &Arc<Self>, group: &Arc<Group>) {
+    pub(crate) fn hand_out(self: &Arc<Self>, group: &Arc<Group>) {
         if !lock(&self.jobs).is_empty() {
             group.push_work(self.task(group));
         }
     }
 
     /// Runs the callbacks on this worker. If one waits, other workers run the next ones.
-    pub(super) fn call_here(self: &Arc<Self>, group: &Arc<Group>) {
-        let count = lock(&self.jobs).len();
-        if count > 1 {
-            // Requests sent by several callbacks leave in one send, and before a callback waits.
-            let _cork = Cork::on_any_thread();
-            group.put_stealable(self.task(group));
-            self.call(group);
-            drop(group.take_stealable());
-        } else if count == 1 {
-            self.call(group);
+    pub(crate) fn call_here(self: &Arc<Self>, group: &Arc<Group>) {
+        if lock(&self.jobs).is_empty() {
+            return;
         }
+        // What the callbacks send leaves in one send for each connection, and before a callback waits.
+        let _cork = Cork::on_any_thread();
+        group.put_stealable(self.task(group));
+        let here = Here { calls: Arc::clone(self), group: Arc::clone(group) };
+        let _ = HERE.try_with(|current| current.replace(Some(here)));
+        self.call(group);
+        let _ = HERE.try_with(RefCell::take);
+        drop(group.take_stealable());
     }
 
     fn task(self: &Arc<Self>, group: &Arc<Group>) -> Arc<CallTask> {
@@ -57,6 +61,29 @@ impl Calls {
             guard(group, "answer", job);
         }
     }
+}
+
+/// Callbacks that this thread runs, and the group of its worker.
+struct Here {
+    calls: Arc<Calls>,
+    group: Arc<Group>,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+}
+
+/// Runs a callback behind the one that this thread runs, before the sends of both leave. If the running
+/// one waits, another worker runs it. Returns false, without a call of `job`, if the thread runs none.
+pub(crate) fn call_next(job: impl FnOnce() -> Job) -> bool {
+    let add = |here: &Here| {
+        lock(&here.calls.jobs).push_front(job());
+        // Another worker may have taken the task, and ended it before.
+        if !here.group.has_stealable() {
+            here.group.put_stealable(here.calls.task(&here.group));
+        }
+    };
+    HERE.try_with(|here| here.borrow().as_ref().map(add).is_some()).unwrap_or(false)
 }
 
 /// Task that runs the callbacks.
@@ -114,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_shows_others_its_callbacks_if_there_are_several() {
+    fn a_worker_shows_others_its_callbacks() {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let queued = [0, 1, 2].map(|count| {
             let calls = Calls::new();
@@ -127,7 +154,28 @@ mod tests {
             }
             queued
         });
-        assert_eq!(queued, [0, 0, 1]);
+        assert_eq!(queued, [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_callback_may_add_one_that_comes_next() {
+        assert!(!call_next(|| unreachable!("no callback runs")));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let calls = Calls::new();
+        let called = Arc::new(Mutex::new(Vec::new()));
+        let note = |what| {
+            let called = Arc::clone(&called);
+            move || lock(&called).push(what)
+        };
+        let (first, added, second) = (note("first"), note("added"), note("second"));
+        calls.add(Box::new(move || {
+            assert!(call_next(|| Box::new(added)));
+            first();
+        }));
+        calls.add(Box::new(second));
+        calls.call_here(runtime.group());
+        assert_eq!(*lock(&called), ["first", "added", "second"]);
+        assert!(!call_next(|| unreachable!("no callback runs any more")));
     }
 
     #[test]
