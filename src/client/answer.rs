@@ -1,6 +1,7 @@
 //! [`Answer`]: the answer of a server, read while it arrives.
 
 use std::fmt;
+use std::ops::Range;
 
 use prost::Message as _;
 
@@ -39,6 +40,8 @@ pub struct Answer {
     /// Frames that were not read yet, from `at` on.
     bytes: Vec<u8>,
     at: usize,
+    /// Place of the frame that was returned last.
+    body: Range<usize>,
     dialect: Dialect,
     result: Option<Result<(), Error>>,
     summary: Summary,
@@ -129,6 +132,7 @@ impl Answer {
             outstanding: Some(outstanding),
             bytes: taken.bytes,
             at: 0,
+            body: 0..0,
             dialect,
             result: None,
             summary: Summary::default(),
@@ -174,10 +178,20 @@ impl Answer {
     /// Returns the error that ends the answer.
     pub fn try_frame(&mut self) -> Result<Piece<'_>, Error> {
         Ok(match self.next(Outstanding::take)? {
-            Found::Frame(kind, start, end) => Piece::Frame(kind, &self.bytes[start..end]),
+            Found::Frame(kind, start, end) => {
+                self.body = start..end;
+                Piece::Frame(kind, self.frame_body())
+            }
             Found::Nothing => Piece::Later,
             Found::End => Piece::End,
         })
+    }
+
+    /// Bytes of the frame that [`try_frame`](Self::try_frame) returned last, behind its header. For callers
+    /// that take other actions between that call and the use of the bytes.
+    #[must_use]
+    pub fn frame_body(&self) -> &[u8] {
+        &self.bytes[self.body.clone()]
     }
 
     /// Calls `code` once, when another part is there: on a worker of the runtime, or on this thread
@@ -204,6 +218,7 @@ impl Answer {
             }
             self.bytes = taken.bytes;
             self.at = 0;
+            self.body = 0..0;
             self.set_result(taken.result);
         }
     }

@@ -165,10 +165,13 @@ impl Request {
             Body::Sql(mut sql) => {
                 sql.token = window_kib;
                 let text = sql.stmt.as_ref().filter(|_| cached);
-                let digest = text.map(|text| digest_of(&sql.stmt_digest, text));
+                let digest = text.map(|text| digest_of(sql.stmt_digest.take(), text));
                 let digest_alone = digest.map(|digest| {
                     sql.stmt_digest = Some(digest);
-                    ClientMessage::ExecSql(StmtExecute { stmt: None, ..(*sql).clone() })
+                    let text = sql.stmt.take();
+                    let alone = (*sql).clone();
+                    sql.stmt = text;
+                    ClientMessage::ExecSql(alone)
                 });
                 (ClientMessage::ExecSql(*sql), digest_alone)
             }
@@ -176,7 +179,7 @@ impl Request {
                 plan.token = window_kib;
                 let template = plan.plan.as_ref().filter(|_| cached);
                 let text = template.map(AnyPlan::encode_to_vec);
-                let digest = text.map(|text| digest_of(&plan.plan_digest, &text));
+                let digest = text.map(|text| digest_of(plan.plan_digest.take(), &text));
                 let digest_alone = digest.map(|digest| {
                     plan.plan_digest = Some(digest.clone());
                     ClientMessage::ExecPlan(Box::new(plan.cached(digest)))
@@ -197,8 +200,8 @@ impl Request {
 }
 
 /// Digest that the user gave, or that of the text.
-fn digest_of(given: &Option<Vec<u8>>, text: &[u8]) -> Vec<u8> {
-    given.clone().unwrap_or_else(|| Md5::digest(text).to_vec())
+fn digest_of(given: Option<Vec<u8>>, text: &[u8]) -> Vec<u8> {
+    given.unwrap_or_else(|| Md5::digest(text).to_vec())
 }
 
 impl From<&str> for Request {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::answer::{Answer, Summary};
 use super::deadline;
@@ -24,11 +25,13 @@ pub struct Session {
     fleet: Arc<Fleet>,
     link: Arc<Link>,
     id: u64,
+    /// Set when the session has a canceller.
+    is_cancellable: AtomicBool,
 }
 
 impl Session {
     pub(super) const fn new(fleet: Arc<Fleet>, link: Arc<Link>, id: u64) -> Self {
-        Self { fleet, link, id }
+        Self { fleet, link, id, is_cancellable: AtomicBool::new(false) }
     }
 
     /// Connection of the session.
@@ -107,7 +110,10 @@ impl Session {
     /// no request, so a late one would reach the next request on the wire.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        self.link.act(|state, _| state.make_cancellable(self.id));
+        // Relaxed: the lock of the connection orders the change before the next request.
+        if !self.is_cancellable.swap(true, Ordering::Relaxed) {
+            self.link.act(|state, _| state.make_cancellable(self.id));
+        }
         Canceller { link: Arc::clone(&self.link), id: self.id }
     }
 

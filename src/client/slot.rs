@@ -66,6 +66,9 @@ pub(super) enum Step {
     Illegal,
 }
 
+/// Room for a usual short answer, in bytes.
+const SHORT_ANSWER: usize = 256;
+
 /// Request of a session.
 pub(super) struct Slot {
     /// Number of the request in its session.
@@ -165,6 +168,9 @@ impl Slot {
             *left -= i64::try_from(frame.len()).unwrap_or(i64::MAX);
         }
         if !self.taken && self.result.is_none() {
+            if self.bytes.capacity() == 0 {
+                self.bytes.reserve(SHORT_ANSWER.max(frame.len()));
+            }
             self.bytes.extend_from_slice(frame);
         }
         if self.bytes.len() > limit { Err(self.bytes.len()) } else { Ok(()) }

@@ -88,6 +88,9 @@ pub(super) struct Left {
     total: usize,
 }
 
+/// Room in a new inbox for some small sends, in bytes.
+const SMALL_SENDS: usize = 512;
+
 /// The inbox has bytes.
 pub(super) const INBOX: Marks = Marks::bit(12);
 /// Notify the receiving side when the backlog is at the low watermark.
@@ -210,6 +213,9 @@ impl Conn {
     /// Leaves bytes to the next turn. Returns `None` if no turn will follow.
     fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) -> Option<Left> {
         self.leave(pieces.len(), corked, |inbox| {
+            if inbox.capacity() == 0 {
+                inbox.reserve(pieces.len().max(SMALL_SENDS));
+            }
             pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
         })
     }

@@ -83,7 +83,7 @@ impl<M: Manage> Backend<M> {
         deadline: time::Instant,
         then: impl FnOnce(Result<Pooled<M>, GetError>) + Send + 'static,
     ) {
-        self.inner.get_then(deadline.into(), Box::new(then), Location::caller());
+        self.inner.get_then(deadline.into(), then, Location::caller());
     }
 
     /// Present version of the backend.
@@ -186,6 +186,14 @@ impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Pooled<M> {
 
 /// Callback of a caller.
 type Then<M> = Box<dyn FnOnce(Result<Pooled<M>, GetError>) + Send>;
+
+/// Callback that gets a connection. It is boxed only if it has to wait.
+pub(super) trait Callback<M: Manage>:
+    FnOnce(Result<Pooled<M>, GetError>) + Send + 'static
+{
+}
+
+impl<M: Manage, F: FnOnce(Result<Pooled<M>, GetError>) + Send + 'static> Callback<M> for F {}
 
 /// Way to reach a caller that waits.
 pub(super) enum Caller<M: Manage> {
@@ -534,7 +542,7 @@ impl<M: Manage> Inner<M> {
     pub(super) fn get_then(
         self: &Arc<Self>,
         deadline: Instant,
-        then: Then<M>,
+        then: impl Callback<M>,
         location: &'static Location<'static>,
     ) {
         let (holder, deadline) = (Holder::new(location), Some(deadline));
@@ -542,10 +550,10 @@ impl<M: Manage> Inner<M> {
         self.ask_then(then, Ask { holder, asked, deadline, has_thread: false, again: false });
     }
 
-    fn ask_then(self: &Arc<Self>, then: Then<M>, ask: Ask) {
+    fn ask_then(self: &Arc<Self>, then: impl Callback<M>, ask: Ask) {
         let now = clock::now();
         let mut then = Some(then);
-        let way = || Caller::Callback(then.take().expect("taken once"));
+        let way = || Caller::Callback(Box::new(then.take().expect("taken once")));
         let asked = self.apply(|stack, fx| stack.ask(now, &ask, way, fx));
         if let (Asked::Now(grant), Some(then)) = (asked, then) {
             self.grant(then, ask, grant);
@@ -553,7 +561,7 @@ impl<M: Manage> Inner<M> {
     }
 
     /// Answers a callback, after the host has checked the connection if that may take long.
-    fn grant(self: &Arc<Self>, then: Then<M>, ask: Ask, grant: Grant<M::Connection>) {
+    fn grant(self: &Arc<Self>, then: impl Callback<M>, ask: Ask, grant: Grant<M::Connection>) {
         match grant {
             Grant::Conn(conn, ticket, Fitness::Check) => self.on_host(move |inner, runs| {
                 if runs {
@@ -567,7 +575,7 @@ impl<M: Manage> Inner<M> {
     }
 
     /// Calls the callback, or asks again if the grant comes to nothing.
-    fn answer(self: &Arc<Self>, then: Then<M>, ask: Ask, grant: Grant<M::Connection>) {
+    fn answer(self: &Arc<Self>, then: impl Callback<M>, ask: Ask, grant: Grant<M::Connection>) {
         let got = match self.accept(grant, &ask) {
             Ok(Some(conn)) => Ok(conn),
             Ok(None) => return self.ask_again(then, ask),
@@ -578,7 +586,7 @@ impl<M: Manage> Inner<M> {
 
     /// Asks again, after the running callback of this thread. If the host drops each check inside
     /// `spawn`, nested calls for many idle connections would overflow the stack.
-    fn ask_again(self: &Arc<Self>, then: Then<M>, ask: Ask) {
+    fn ask_again(self: &Arc<Self>, then: impl Callback<M>, ask: Ask) {
         let inner = Arc::clone(self);
         in_turn(move || inner.ask_then(then, Ask { again: true, ..ask }));
     }

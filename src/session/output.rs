@@ -22,7 +22,8 @@ use crate::sys::clock::{self, Instant};
 
 /// Frames that a thread has written for one connection and not passed on.
 pub(super) struct Output {
-    conn: Arc<ConnShared>,
+    /// Present while the output is open.
+    conn: Option<Arc<ConnShared>>,
     current: RefCell<Unsent>,
     /// Present while replies are held back.
     cork: Cell<Option<Cork>>,
@@ -53,29 +54,45 @@ impl Output {
         let _serving = conn.net.serve();
         // The thread-locals are gone if a destructor of another one finishes a deferred request.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
-        let buffer = spare.unwrap_or_else(|| OutBuffer::new(&conn.server.pages));
-        let output = Rc::new(Self {
-            conn: Arc::clone(conn),
-            current: RefCell::new(Unsent { buffer, owner: None, since: None }),
-            cork: Cell::new(None),
-            shown: Cell::new(false),
-            look_at: Cell::new(0),
-            sent: Cell::new(0),
-            pressed: Cell::new(false),
-        });
+        let mut output = spare.unwrap_or_else(|| Rc::new(Self::new(conn)));
+        if let Some(output) = Rc::get_mut(&mut output) {
+            output.conn = Some(Arc::clone(conn));
+        }
         let _ = OPEN.try_with(|open| open.borrow_mut().push(Rc::clone(&output)));
         stall::before_wait(Some(flush_all));
         let open = Open(output);
         code(&open.0)
     }
 
-    pub(super) const fn conn(&self) -> &Arc<ConnShared> {
-        &self.conn
+    fn new(conn: &ConnShared) -> Self {
+        let buffer = OutBuffer::new(&conn.server.pages);
+        Self {
+            conn: None,
+            current: RefCell::new(Unsent { buffer, owner: None, since: None }),
+            cork: Cell::new(None),
+            shown: Cell::new(false),
+            look_at: Cell::new(0),
+            sent: Cell::new(0),
+            pressed: Cell::new(false),
+        }
+    }
+
+    pub(super) fn conn(&self) -> &Arc<ConnShared> {
+        self.conn.as_ref().expect("the output is open")
+    }
+
+    /// Makes a sent output like a new one. Its buffer stays.
+    fn close(&mut self) {
+        self.conn = None;
+        self.current.get_mut().owner = None;
+        self.shown.set(false);
+        self.look_at.set(0);
+        self.pressed.set(false);
     }
 
     /// Sets the owner of the next frames. Earlier frames must be passed on.
     pub(super) fn begin(&self, owner: Option<&Arc<SessionShared>>) {
-        self.pressed.set(self.conn.net.pending_bytes() > 0);
+        self.pressed.set(self.conn().net.pending_bytes() > 0);
         let mut current = self.current.borrow_mut();
         debug_assert!(current.buffer.is_empty(), "earlier frames would get another owner");
         current.owner = owner.cloned();
@@ -91,7 +108,7 @@ impl Output {
         let buffer = &mut self.current.borrow_mut().buffer;
         let before = buffer.len();
         let mut encoder =
-            Encoder::with_dialect(buffer, self.conn.dialect, session).metadata(metadata);
+            Encoder::with_dialect(buffer, self.conn().dialect, session).metadata(metadata);
         let result = code(&mut encoder);
         (result, buffer.len() - before)
     }
@@ -130,7 +147,7 @@ impl Output {
     /// Makes work visible to other workers, which take it over if this thread gets stuck in its next
     /// run. The work begins with the held output of this thread.
     pub(super) fn show(&self, work: impl FnOnce(Option<Arc<Held>>) -> Arc<dyn Work>) {
-        let group = self.conn.group();
+        let group = self.conn().group();
         if !self.shown.replace(true) || !group.has_stealable() {
             group.put_stealable(work(Cork::held()));
         }
@@ -157,7 +174,7 @@ impl Output {
         *since = None;
         if !buffer.is_empty() {
             let is_dead = || owner.as_deref().is_some_and(SessionShared::is_dead);
-            self.pressed.set(self.conn.send_frames(is_dead, buffer) != Sent::Sent);
+            self.pressed.set(self.conn().send_frames(is_dead, buffer) != Sent::Sent);
             self.sent.set(self.sent.get().wrapping_add(buffer.len()));
             buffer.clear();
         }
@@ -168,8 +185,8 @@ thread_local! {
     /// Open outputs of this thread. There are several when a handler finishes a deferred request of
     /// another connection.
     static OPEN: RefCell<Vec<Rc<Output>>> = const { RefCell::new(Vec::new()) };
-    /// Buffer of the last output, for reuse.
-    static SPARE: Cell<Option<OutBuffer>> = const { Cell::new(None) };
+    /// The last output, for reuse.
+    static SPARE: Cell<Option<Rc<Output>>> = const { Cell::new(None) };
 }
 
 /// Sends the output of this thread before it waits.
@@ -189,12 +206,13 @@ impl Drop for Open {
         let output = &self.0;
         output.flush();
         if output.shown.get() {
-            drop(output.conn.group().take_stealable());
+            drop(output.conn().group().take_stealable());
         }
         let _ = OPEN.try_with(|open| open.try_borrow_mut().map(|mut open| drop(open.pop())));
         if let Some(output) = Rc::get_mut(&mut self.0) {
-            let buffer = std::mem::take(&mut output.current.get_mut().buffer);
-            let _ = SPARE.try_with(|spare| spare.set(Some(buffer)));
+            output.close();
+            let spare = Rc::clone(&self.0);
+            let _ = SPARE.try_with(|place| place.set(Some(spare)));
         }
     }
 }

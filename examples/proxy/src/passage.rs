@@ -12,8 +12,6 @@ use crate::refuse::of_node;
 /// ended.
 pub struct Passage<U: User> {
     answer: Answer,
-    /// The frame that is passed on.
-    body: Vec<u8>,
     has_rows: bool,
     /// Until the answer has ended.
     user: Option<U>,
@@ -38,7 +36,7 @@ pub enum End<'a> {
 
 impl<U: User> Passage<U> {
     pub const fn new(answer: Answer, user: U) -> Self {
-        Self { answer, body: Vec::new(), has_rows: false, user: Some(user) }
+        Self { answer, has_rows: false, user: Some(user) }
     }
 
     fn end(&mut self) -> Ending {
@@ -72,11 +70,7 @@ pub fn ending(summary: &Summary, has_rows: bool) -> Ending {
 impl<U: User> Relay for Passage<U> {
     fn next(&mut self, wake: &Wake) -> Result<Relayed<'_>, SessionError> {
         let kind = match self.answer.try_frame() {
-            Ok(Piece::Frame(kind, body)) => {
-                self.body.clear();
-                self.body.extend_from_slice(body);
-                kind
-            }
+            Ok(Piece::Frame(kind, _)) => kind,
             Ok(Piece::Later) => {
                 let wake = wake.clone();
                 self.answer.when_more(move || wake.wake());
@@ -93,6 +87,6 @@ impl<U: User> Relay for Passage<U> {
             }
         };
         self.has_rows |= kind == ServerKind::ColumnMetaData;
-        Ok(Relayed::Frame { kind, body: &self.body })
+        Ok(Relayed::Frame { kind, body: self.answer.frame_body() })
     }
 }
