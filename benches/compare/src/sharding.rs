@@ -60,7 +60,10 @@ pub fn serve(server: SqlServer, folder: &Path, rows: u32) -> Result<(), Box<dyn 
             connections: 2,
         });
     }
-    let runtime = Runtime::builder().name("proxy").start()?;
+    // Connects to the nodes wait, and add threads. They leave before the windows begin, as they do by default
+    // after ten seconds.
+    let config = Config::default().dynamic_threads_shrink_time(Duration::from_millis(20));
+    let runtime = Runtime::builder().name("proxy").config(config).start()?;
     let patience = Patience {
         limits: Limits::default().max(256).unused_after(Duration::MAX),
         statement: PATIENCE,
