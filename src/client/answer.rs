@@ -187,8 +187,8 @@ impl Answer {
         })
     }
 
-    /// Bytes of the frame that [`try_frame`](Self::try_frame) returned last, behind its header. For callers
-    /// that take other actions between that call and the use of the bytes.
+    /// Body of the frame that the last call of [`try_frame`](Self::try_frame) returned, for callers that
+    /// cannot keep the borrow of that call. Not to be used if that call returned no frame.
     #[must_use]
     pub fn frame_body(&self) -> &[u8] {
         &self.bytes[self.body.clone()]

@@ -110,9 +110,10 @@ impl Session {
     /// no request, so a late one would reach the next request on the wire.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        // Relaxed: the lock of the connection orders the change before the next request.
-        if !self.is_cancellable.swap(true, Ordering::Relaxed) {
+        // Acquire, Release: who finds it set returns after the change.
+        if !self.is_cancellable.load(Ordering::Acquire) {
             self.link.act(|state, _| state.make_cancellable(self.id));
+            self.is_cancellable.store(true, Ordering::Release);
         }
         Canceller { link: Arc::clone(&self.link), id: self.id }
     }

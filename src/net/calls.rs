@@ -38,17 +38,22 @@ impl Calls {
 
     /// Runs the callbacks on this worker. If one waits, other workers run the next ones.
     pub(crate) fn call_here(self: &Arc<Self>, group: &Arc<Group>) {
-        if lock(&self.jobs).is_empty() {
+        let count = lock(&self.jobs).len();
+        if count == 0 {
             return;
         }
-        // What the callbacks send leaves in one send for each connection, and before a callback waits.
-        let _cork = Cork::on_any_thread();
+        // What several callbacks send leaves in one send for each connection, and before an announced wait.
+        let cork = (count > 1).then(Cork::on_any_thread);
         group.put_stealable(self.task(group));
         let here = Here { calls: Arc::clone(self), group: Arc::clone(group) };
         let _ = HERE.try_with(|current| current.replace(Some(here)));
         self.call(group);
         let _ = HERE.try_with(RefCell::take);
-        drop(group.take_stealable());
+        // Another thread may have added a callback, which the drop of the task runs. No other worker could
+        // find what a cork would hold back then.
+        let task = group.take_stealable();
+        drop(cork);
+        drop(task);
     }
 
     fn task(self: &Arc<Self>, group: &Arc<Group>) -> Arc<CallTask> {
@@ -73,17 +78,22 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// Runs a callback behind the one that this thread runs, before the sends of both leave. If the running
-/// one waits, another worker runs it. Returns false, without a call of `job`, if the thread runs none.
-pub(crate) fn call_next(job: impl FnOnce() -> Job) -> bool {
+/// Runs a callback behind the one that this thread runs, before the sends that a cork holds back. If the
+/// running one waits, another worker runs it. Returns false, without a call of `job`, if the thread runs no
+/// callback, or runs it in another runtime than `group`'s, whose workers may all wait.
+pub(crate) fn call_next(group: &Group, job: impl FnOnce() -> Job) -> bool {
     let add = |here: &Here| {
+        if !Arc::ptr_eq(here.group.usage(), group.usage()) {
+            return false;
+        }
         lock(&here.calls.jobs).push_front(job());
         // Another worker may have taken the task, and ended it before.
         if !here.group.has_stealable() {
             here.group.put_stealable(here.calls.task(&here.group));
         }
+        true
     };
-    HERE.try_with(|here| here.borrow().as_ref().map(add).is_some()).unwrap_or(false)
+    HERE.try_with(|here| here.borrow().as_ref().is_some_and(add)).unwrap_or(false)
 }
 
 /// Task that runs the callbacks.
@@ -112,7 +122,7 @@ impl Work for CallTask {
 
 impl Drop for CallTask {
     fn drop(&mut self) {
-        // No callback is left, unless the runtime has ended and this task never ran.
+        // A callback is left if the runtime has ended and this task never ran, or if it was added just now.
         self.calls.call(&self.group);
     }
 }
@@ -159,8 +169,10 @@ mod tests {
 
     #[test]
     fn a_callback_may_add_one_that_comes_next() {
-        assert!(!call_next(|| unreachable!("no callback runs")));
         let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let other = Simulated::new(Config::default()).expect("descriptors");
+        assert!(!call_next(runtime.group(), || unreachable!("no callback runs")));
+        let group = Arc::clone(runtime.group());
         let calls = Calls::new();
         let called = Arc::new(Mutex::new(Vec::new()));
         let note = |what| {
@@ -169,13 +181,14 @@ mod tests {
         };
         let (first, added, second) = (note("first"), note("added"), note("second"));
         calls.add(Box::new(move || {
-            assert!(call_next(|| Box::new(added)));
+            assert!(!call_next(other.group(), || unreachable!("it is another runtime")));
+            assert!(call_next(&group, || Box::new(added)));
             first();
         }));
         calls.add(Box::new(second));
         calls.call_here(runtime.group());
         assert_eq!(*lock(&called), ["first", "added", "second"]);
-        assert!(!call_next(|| unreachable!("no callback runs any more")));
+        assert!(!call_next(runtime.group(), || unreachable!("no callback runs any more")));
     }
 
     #[test]

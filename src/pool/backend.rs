@@ -187,7 +187,7 @@ impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Pooled<M> {
 /// Callback of a caller.
 type Then<M> = Box<dyn FnOnce(Result<Pooled<M>, GetError>) + Send>;
 
-/// Callback that gets a connection. It is boxed only if it has to wait.
+/// Callback that gets a connection. It is not boxed if a connection is idle.
 pub(super) trait Callback<M: Manage>:
     FnOnce(Result<Pooled<M>, GetError>) + Send + 'static
 {

@@ -204,7 +204,7 @@ impl<S: Service> Session<S> {
     /// finds the session idle. Returns false if this thread runs no callback.
     #[cfg(feature = "client")]
     fn end_behind_callback(self: &Arc<Self>) -> bool {
-        call_next(|| {
+        call_next(self.shared.conn.group(), || {
             let session = Arc::clone(self);
             Box::new(move || session.end_answered())
         })
@@ -215,18 +215,21 @@ impl<S: Service> Session<S> {
         false
     }
 
-    /// Ends an answered request. A worker of its group does whatever else there is to do.
+    /// Ends an answered request. If there is more to do, a worker of its group does it.
+    #[cfg(feature = "client")]
     fn end_answered(self: &Arc<Self>) {
         let Some(mut running) = self.runner.resume() else { return };
         Output::with(&self.shared.conn, |out| {
             out.begin(Some(&self.shared));
             let _marks = running.take_marks();
             let ends = matches!(running.unfinished, Unfinished::Deferred(_, None));
-            if ends && !self.shared.is_dead() {
+            let is_idle = ends && !self.shared.is_dead() && {
                 let _ = self.step(&mut running, out);
                 out.flush();
-            }
-            if self.shared.settle() != Settled::Idle {
+                self.shared.settle() == Settled::Idle
+            };
+            // A mark that was taken may have announced something else, such as the end of the session.
+            if !is_idle {
                 running.mark(LOOK);
             }
             if running.finish_or_queue() {
@@ -457,7 +460,9 @@ impl<S: Service> Wakeable for Session<S> {
 
     fn wake_with_outcome(self: Arc<Self>, answered: bool) {
         if self.becomes_runnable() {
-            if !answered || !self.end_behind_callback() {
+            // The end of a session of one statement takes more steps, which call the service.
+            let ends_here = answered && !self.shared.id.is_auto_commit();
+            if !ends_here || !self.end_behind_callback() {
                 self.queue();
             }
         } else if self.runner.is_queued() {

@@ -56,8 +56,8 @@ pub(super) struct SessionShared {
 pub(super) trait Wakeable: Send + Sync {
     fn wake(self: Arc<Self>);
 
-    /// Makes it run as urgent work, also if it is queued already. `answered`: the request was answered, and
-    /// its session goes on.
+    /// Makes it run as urgent work, also if it is queued already. `answered`: the answer is written, and its
+    /// result does not end the session. Then it may end behind the callback of a client that has answered it.
     fn wake_with_outcome(self: Arc<Self>, answered: bool);
 }
 
