@@ -168,6 +168,7 @@ impl Request {
                 let digest = text.map(|text| digest_of(sql.stmt_digest.take(), text));
                 let digest_alone = digest.map(|digest| {
                     sql.stmt_digest = Some(digest);
+                    // The copy is made without the text, which may be long.
                     let text = sql.stmt.take();
                     let alone = (*sql).clone();
                     sql.stmt = text;

@@ -8,7 +8,7 @@ use super::cork::{Cork, Held};
 use crate::runtime::{Class, Cost, Group, Work, WorkerContext, guard};
 use crate::sync::shim::lock;
 
-/// Callback.
+/// Code that a caller gave, or work for a callback, to be run once.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Callbacks in the order in which they run. While one waits, other workers run the next ones.
@@ -42,15 +42,15 @@ impl Calls {
         if count == 0 {
             return;
         }
-        // What several callbacks send leaves in one send for each connection, and before an announced wait.
+        // Several callbacks share one send for each connection. A lone callback sends at once.
         let cork = (count > 1).then(Cork::on_any_thread);
         group.put_stealable(self.task(group));
         let here = Here { calls: Arc::clone(self), group: Arc::clone(group) };
         let _ = HERE.try_with(|current| current.replace(Some(here)));
         self.call(group);
         let _ = HERE.try_with(RefCell::take);
-        // Another thread may have added a callback, which the drop of the task runs. No other worker could
-        // find what a cork would hold back then.
+        // Another thread may have added a callback meanwhile, which the drop of the task runs. It runs without
+        // the cork, because other workers could not find the sends that the cork holds back.
         let task = group.take_stealable();
         drop(cork);
         drop(task);
@@ -78,9 +78,11 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// Runs a callback behind the one that this thread runs, before the sends that a cork holds back. If the
-/// running one waits, another worker runs it. Returns false, without a call of `job`, if the thread runs no
-/// callback, or runs it in another runtime than `group`'s, whose workers may all wait.
+/// Adds a job that this thread runs right after its present callback, before it sends what its cork holds
+/// back. If the callback waits, another worker runs the job.
+///
+/// Returns false, without a call of `job`, if this thread runs no callback. The same holds if the callback's
+/// runtime is not that of `group`: its workers may all wait.
 pub(crate) fn call_next(group: &Group, job: impl FnOnce() -> Job) -> bool {
     let add = |here: &Here| {
         if !Arc::ptr_eq(here.group.usage(), group.usage()) {

@@ -308,10 +308,8 @@ impl Deferred {
             }
             outcome
         });
-        let answered = match &outcome {
-            Outcome::Ended(result) => !result.as_ref().is_err_and(SessionError::is_fatal),
-            _ => false,
-        };
+        let answered = matches!(&outcome, Outcome::Ended(result)
+            if !result.as_ref().is_err_and(SessionError::is_fatal));
         shared.give_outcome(answered, || self.deferral.set_outcome(outcome));
         if let Some(payload) = panicked {
             resume_unwind(payload);

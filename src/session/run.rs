@@ -200,8 +200,8 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Ends an answered request behind the callback of a client that has answered it. So the next request
-    /// finds the session idle. Returns false if this thread runs no callback.
+    /// Has this thread end the request after its present callback, which has answered it. So the next request
+    /// finds the session idle. Returns false if this thread runs no callback of the same runtime.
     #[cfg(feature = "client")]
     fn end_behind_callback(self: &Arc<Self>) -> bool {
         call_next(self.shared.conn.group(), || {
@@ -461,8 +461,9 @@ impl<S: Service> Wakeable for Session<S> {
     fn wake_with_outcome(self: Arc<Self>, answered: bool) {
         if self.becomes_runnable() {
             // The end of a session of one statement takes more steps, which call the service.
-            let ends_here = answered && !self.shared.id.is_auto_commit();
-            if !ends_here || !self.end_behind_callback() {
+            let may_end_here = answered && !self.shared.id.is_auto_commit();
+            let ends_here = may_end_here && self.end_behind_callback();
+            if !ends_here {
                 self.queue();
             }
         } else if self.runner.is_queued() {

@@ -57,7 +57,7 @@ pub(super) trait Wakeable: Send + Sync {
     fn wake(self: Arc<Self>);
 
     /// Makes it run as urgent work, also if it is queued already. `answered`: the answer is written, and its
-    /// result does not end the session. Then it may end behind the callback of a client that has answered it.
+    /// result does not end the session. Then the thread that has answered may end the request itself.
     fn wake_with_outcome(self: Arc<Self>, answered: bool);
 }
 
