@@ -68,7 +68,7 @@ impl Drop for Counted {
 
 /// Data that only the worker which runs the session may use.
 struct Body<T> {
-    /// Dropped with the session, or before its client learns that it is closed.
+    /// Dropped with the session, or before another thread sees that it is closed.
     counted: Option<Counted>,
     /// Set from the opening to the end of the session.
     session: Option<T>,
@@ -226,7 +226,7 @@ impl<S: Service> Session<S> {
             let is_idle = ends && !self.shared.is_dead() && {
                 let _ = self.step(&mut running, out);
                 out.flush();
-                self.shared.settle() == Settled::Idle
+                self.shared.settle(|| ()) == Settled::Idle
             };
             // A mark that was taken may have announced something else, such as the end of the session.
             if !is_idle {
@@ -240,7 +240,7 @@ impl<S: Service> Session<S> {
 
     /// Ends a run whose output was passed on.
     fn settle(self: &Arc<Self>, mut running: Running<'_, Body<S::Session>>) {
-        match self.shared.settle() {
+        match self.shared.settle(|| running.counted = None) {
             Settled::Over => self.served.server_conn.forget(self.shared.id),
             Settled::ToEnd => running.mark(LOOK),
             Settled::Busy | Settled::Idle => {}

@@ -103,12 +103,13 @@ impl ServerConn {
         let conn = &self.conn;
         let config = conn.config();
         let mut table = lock(&self.table);
-        // Only this thread opens sessions of the connection.
-        if conn.sessions.load(Ordering::Relaxed) >= config.max_sessions_per_connection {
-            return Err(NotOpened::Limit(too_many()));
-        }
         if table.get(&id).is_some_and(|session| !session.shared().mail(|mail| mail.is_closed())) {
             return Err(NotOpened::Duplicate);
+        }
+        // Behind the look at the mailbox, because a session of one statement closes it uncounted. Only
+        // this thread opens sessions of the connection.
+        if conn.sessions.load(Ordering::Relaxed) >= config.max_sessions_per_connection {
+            return Err(NotOpened::Limit(too_many()));
         }
         if !conn.group().usage().session_opens(config.max_sessions) {
             return Err(NotOpened::Limit(too_many()));

@@ -288,10 +288,14 @@ impl SessionShared {
         self.conn.is_draining() && lock(&self.mail).close_if_done()
     }
 
-    /// Called when the output of the session has been sent.
-    pub(super) fn settle(&self) -> Settled {
+    /// Called when the output of the session has been sent. If the session is over, `uncount` runs under
+    /// the lock: whoever sees the mailbox closed may open the next session.
+    pub(super) fn settle(&self, uncount: impl FnOnce()) -> Settled {
         let mut mail = lock(&self.mail);
         let (settled, hold) = mail.settle(self.id.is_auto_commit(), self.conn.is_draining());
+        if settled == Settled::Over {
+            uncount();
+        }
         drop(mail);
         drop(hold);
         settled

@@ -475,6 +475,18 @@ fn many_sessions_for_one_statement_run_and_end() {
 }
 
 #[test]
+fn the_session_of_one_statement_makes_room_for_the_next_on_its_id() {
+    let server = Fixture::start(config().max_sessions_per_connection(1));
+    let mut client = server.client();
+    for _ in 0..lab::often(1000) {
+        client.send_sql(AUTO | 2, query("defer a"));
+        assert!(finish_with(server.control.take_one_deferred("a"), "later"));
+        assert_eq!(client.reply(AUTO | 2).one().text(), Some("later"));
+    }
+    server.wait_until_even();
+}
+
+#[test]
 fn statements_in_sessions_of_their_own_have_the_account_of_their_connection() {
     let server = Fixture::start(config());
     let mut clients = ["root", "other"].map(|account| (account, server.client_of(account)));
