@@ -198,7 +198,15 @@ pub mod session;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod stall;
 #[cfg(all(feature = "server", target_os = "linux"))]
-#[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
+#[cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "the users of all this are left out"
+    )
+)]
 pub mod stats;
 #[cfg(all(feature = "status", target_os = "linux", not(loom)))]
 pub mod status;
@@ -258,7 +266,7 @@ mod runtime {
         pub(crate) trait Work: Send + Sync {}
     }
 
-    pub(crate) use crate::net::conn::{Excuse, guard, leaves_room};
+    pub(crate) use crate::net::conn::{Excuse, leaves_room};
 }
 
 #[cfg(all(feature = "server", target_os = "linux", loom))]

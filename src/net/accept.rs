@@ -37,7 +37,7 @@ use super::connection::Connection;
 use super::handler::Erased;
 use super::recv_state::Recv;
 use crate::config::Config;
-use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, WorkerContext};
+use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
@@ -410,8 +410,13 @@ impl Acceptor {
 
     /// Asks for a notification when a descriptor is closed.
     fn ask_for_descriptor(&self) {
-        if let Some(token) = self.token.get() {
-            self.group.usage().starve(Arc::downgrade(&self.group), *token);
+        if let Some(&token) = self.token.get() {
+            let group = Arc::downgrade(&self.group);
+            self.group.usage().starve((self.group.index(), token), move || {
+                if let Some(group) = group.upgrade() {
+                    group.notify_source(token, TIMER);
+                }
+            });
         }
     }
 

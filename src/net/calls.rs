@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::cork::{Cork, Held};
-use crate::runtime::{Class, Cost, Group, Work, WorkerContext, guard};
+use crate::runtime::{Class, Cost, Group, Work, WorkerContext};
 use crate::sync::shim::lock;
 
 /// Code that a caller gave, or work for a callback, to be run once.
@@ -63,7 +63,7 @@ impl Calls {
     fn call(&self, group: &Arc<Group>) {
         loop {
             let Some(job) = lock(&self.jobs).pop_front() else { return };
-            guard(group, "answer", job);
+            group.guard("answer", job);
         }
     }
 }

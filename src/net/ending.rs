@@ -11,7 +11,7 @@ use super::phase::Phase;
 use super::receive::Round;
 use super::recv_state::{Ending, Next, Recv, Stage};
 use crate::runtime::source::{CUT, DRAIN, OVER};
-use crate::runtime::{Origin, guard, log_some};
+use crate::runtime::{Origin, log_some};
 use crate::stats::{self, Counter};
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
@@ -41,7 +41,7 @@ impl Round<'_> {
         let Recv { handler, .. } = recv;
         let Some(handler) = handler else { return };
         let ended = || handler.ended(self.connection);
-        let result = guard(&self.conn.group, "ended", ended);
+        let result = self.conn.group.guard("ended", ended);
         match result.unwrap_or(Err(Close(CloseReason::Panic))) {
             Ok(HalfClose::KeepOpen) => self.close_if_finished(recv),
             Ok(HalfClose::End) => self.finish_requests(recv, CloseReason::ByPeer),
@@ -129,7 +129,7 @@ impl Round<'_> {
     fn drain(&self, recv: &mut Recv) {
         let sent_any = self.conn.sent_any.swap(false, Ordering::Relaxed);
         let last_word = recv.handler.as_mut().and_then(|handler| {
-            guard(&self.conn.group, "draining", || handler.draining(self.connection))
+            self.conn.group.guard("draining", || handler.draining(self.connection))
         });
         let quiet = !self.conn.sent_any.fetch_or(sent_any, Ordering::Relaxed);
         recv.idle = quiet && !recv.busy && self.conn.pending.load(Ordering::Relaxed) == 0;
@@ -440,10 +440,10 @@ impl Round<'_> {
         log_some!(group, Closed, DEBUG, debug, %id, %peer, %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             let closed = || handler.closed(self.connection, &reason);
-            guard(group, "closed", || group.timed(stats::Stage::Fin, closed));
+            group.guard("closed", || group.timed(stats::Stage::Fin, closed));
         } else if recv.unopened && !self.conn.told.load(Ordering::Relaxed) {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
-            guard(&self.conn.group, "connect_failed", failed);
+            self.conn.group.guard("connect_failed", failed);
         }
         self.conn.retire(resets);
     }

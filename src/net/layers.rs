@@ -17,7 +17,7 @@ use super::layer::{Decoded, Layer, LayerState};
 use super::pieces::{Chunk, Pieces};
 use super::read_buf::Input;
 use super::send_queue::{INBOX, Sent};
-use crate::runtime::{Origin, guard, leaves_room, note_panic};
+use crate::runtime::{Origin, leaves_room};
 use crate::stats::Counter;
 use crate::sync::shim::atomic::Ordering;
 use crate::sync::shim::lock;
@@ -244,7 +244,7 @@ impl Conn {
             let stack = mem::take(&mut *lock(&layers.stack));
             self.note_pending(stack.early.len(), 0);
             self.group.usage().buffer_changed(stack.counted, 0);
-            guard(&self.group, "layer", || drop(stack));
+            self.group.guard("layer", || drop(stack));
         }
     }
 
@@ -283,10 +283,10 @@ impl Conn {
         let done = mem::take(&mut stack.done);
         drop(stack);
         if !done.is_empty() {
-            guard(&self.group, "layer", || drop(done));
+            self.group.guard("layer", || drop(done));
         }
         // Noted outside of the lock: the log may send on this connection.
-        let result = result.map_err(|payload| note_panic(&self.group, "layer", payload)).ok();
+        let result = result.map_err(|payload| self.group.note_panic("layer", payload)).ok();
         if result.is_none() {
             self.begin_close(CloseReason::Panic, ABORT);
         }

@@ -11,7 +11,7 @@ use super::phase::Phase;
 use super::receive::Round;
 use super::recv_state::{Ending, Recv, Stage};
 use super::route::Attempt;
-use crate::runtime::{Origin, guard};
+use crate::runtime::Origin;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
 use crate::sys::{clock, socket};
@@ -50,9 +50,11 @@ impl Round<'_> {
                     }
                 }
                 // The next socket is prepared by code of the user.
-                let reason = match guard(&self.conn.group, "prepare_socket", || {
-                    self.go_on_connecting(recv, error)
-                }) {
+                let reason = match self
+                    .conn
+                    .group
+                    .guard("prepare_socket", || self.go_on_connecting(recv, error))
+                {
                     Some(Ok(())) => return,
                     Some(Err(error)) => CloseReason::ConnectFailed(Arc::new(error)),
                     None => CloseReason::Panic,
@@ -84,7 +86,7 @@ impl Round<'_> {
         recv.stage = Stage::Handshaking;
         self.begin_handshake(recv);
         let layers = || self.conn.protocol().options().layers.make(self.connection);
-        match guard(&self.conn.group, "layer", layers) {
+        match self.conn.group.guard("layer", layers) {
             Some(Ok(layers)) => {
                 self.conn.add_layers(layers);
                 self.decode(recv, &[]);
@@ -172,7 +174,7 @@ impl Round<'_> {
         }
         self.drain_if_late(recv);
         let protocol = Arc::clone(self.conn.protocol());
-        match guard(&self.conn.group, "opened", || protocol.open(self.connection)) {
+        match self.conn.group.guard("opened", || protocol.open(self.connection)) {
             Some(Ok(handler)) => {
                 recv.handler = Some(handler);
                 // Release: pairs with the Acquire in `TellDrained`, so its call follows `opened`.

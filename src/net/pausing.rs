@@ -8,7 +8,6 @@ use super::phase::Phase;
 use super::read_buf::Outcome;
 use super::receive::{Call, Round, received};
 use super::recv_state::{Ending, Next, Recv, Stage};
-use crate::runtime::guard;
 use crate::stats::Counter;
 use crate::sys::clock;
 
@@ -46,7 +45,7 @@ impl Round<'_> {
         }
         self.drain_if_late(recv);
         let drained = || self.conn.protocol().drained(self.connection);
-        if guard(&self.conn.group, "drained", drained).is_none() {
+        if self.conn.group.guard("drained", drained).is_none() {
             recv.ending = Some(Ending::Close(CloseReason::Panic));
         }
     }

@@ -18,7 +18,7 @@ use super::read_buf::{Input, Outcome, ReadBuf};
 use super::read_more::Reader;
 use super::recv_state::{Ending, Next, Recv, Stage};
 use crate::runtime::source::{DRAIN, TIMER, Turn, WorkerContext};
-use crate::runtime::{Excuse, Pace, guard, in_span, leaves_room};
+use crate::runtime::{Excuse, Pace, in_span, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sys::clock::{self, Instant};
@@ -137,7 +137,7 @@ impl Round<'_> {
     fn release(&mut self, turn: Turn) {
         if mem::take(&mut self.received) > 0 {
             let released = || self.conn.protocol().released(self.connection, turn);
-            if guard(&self.conn.group, "released", released).is_none() {
+            if self.conn.group.guard("released", released).is_none() {
                 self.conn.begin_close(CloseReason::Panic, ABORT);
             }
         }
@@ -506,7 +506,7 @@ impl Round<'_> {
                     )
                 };
                 // A panic closes the connection.
-                guard(&conn.group, "received", call).unwrap_or(Err(Close(CloseReason::Panic)))
+                conn.group.guard("received", call).unwrap_or(Err(Close(CloseReason::Panic)))
             }
         };
         let outcome = input.outcome();

@@ -23,7 +23,7 @@ use super::connection::Connection;
 use super::cork;
 use super::phase::Phase;
 use super::pieces::{Chunk, Pieces};
-use crate::runtime::{Excuse, guard, leaves_room};
+use crate::runtime::{Excuse, leaves_room};
 use crate::stats::Counter;
 use crate::sync::mutant::mutant;
 use crate::sync::runner::{Ended, Marks, ROUNDS, Running};
@@ -588,7 +588,7 @@ impl Drop for TellDrained {
         if conn.has_opened.load(Ordering::Acquire) && conn.phase() < Phase::Closed {
             let connection = Connection(Arc::clone(conn));
             let drained = || conn.protocol().drained(&connection);
-            if guard(&conn.group, "drained", drained).is_none() {
+            if conn.group.guard("drained", drained).is_none() {
                 conn.begin_close(CloseReason::Panic, ABORT);
             }
         }

@@ -651,7 +651,9 @@ mod tests {
         let listener = Listener { told: Arc::clone(&told), cost: Cost::unknown() };
         let group = Arc::clone(world.runtime.group());
         let token = group.prepare(|_| Box::new(listener)).expect("there is room");
-        group.usage().starve(Arc::downgrade(&group), token);
+        let group_2 = Arc::clone(&group);
+        let notify = move || group_2.notify_source(token, TIMER);
+        group.usage().starve((group.index(), token), notify);
         world.peer.shutdown(Shutdown::Both).expect("it is open");
         world.run();
         assert_eq!(world.count(Counter::ConnectionsClosed), 1);

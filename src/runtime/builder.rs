@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use super::binding::Binding;
 use super::class::Class;
 use super::group::Parts;
+use super::handle::Shared;
 use super::placement::{self, Machine};
 use super::threads::{Hooks, ThreadInfo, Threads};
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use super::worker_slot::ThreadKind;
-use super::{Group, Handle, Runtime, Shared, Usage};
+use super::{Group, Handle, Runtime, Usage};
 use crate::config::{Config, ConfigError, Settings};
 use crate::sync::shim::atomic::AtomicUsize;
 

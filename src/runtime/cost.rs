@@ -1,10 +1,11 @@
-//! [`Cost`]: estimated time of a run.
+//! [`Cost`]: estimated time of a run. [`Lap`]: how long a run took.
 
 use std::cell::Cell;
+use std::mem;
 use std::time::Duration;
 
 use crate::sync::shim::atomic::{AtomicU32, Ordering};
-use crate::sys::clock::nanos;
+use crate::sys::clock::{self, Instant, nanos};
 use crate::sys::sched::ThreadUsage;
 
 /// Running estimate of the time that a run takes.
@@ -27,6 +28,38 @@ pub(crate) enum Pace {
     Unknown,
     /// It is slow. Nothing may wait behind it.
     Dear,
+}
+
+thread_local! {
+    /// Nanoseconds of all announced waits on this thread.
+    static WAITED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Notes the length of an announced wait of this thread, in nanoseconds.
+pub(super) fn note_waited(nanos: u64) {
+    WAITED.set(WAITED.get() + nanos);
+}
+
+/// Times consecutive runs on a thread. Announced waits are left out: a worker that waits holds nothing
+/// that other workers could use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lap {
+    /// Start of this lap, and end of the one before.
+    pub(crate) now: Instant,
+    waited: u64,
+}
+
+impl Lap {
+    /// Starts a lap at `now`, on this thread.
+    pub(crate) fn from(now: Instant) -> Self {
+        Self { now, waited: WAITED.get() }
+    }
+
+    /// Ends this lap and starts the next one. Returns the length of this one, in nanoseconds.
+    pub(crate) fn end(&mut self) -> u64 {
+        let before = mem::replace(self, Self::from(clock::now()));
+        self.now.nanos_since(before.now).saturating_sub(self.waited - before.waited)
+    }
 }
 
 const UNKNOWN: u32 = u32::MAX;

@@ -1,4 +1,5 @@
-//! How a group gets its tasks: how they are queued, in which lane, and which worker is woken for them.
+//! Tasks of a group: how they are queued, in which lane, which worker is woken for them, and how they
+//! run.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::queue::Pushed;
 use super::run_queues::{Accepts, PopOrder, RunQueues};
 use super::schedule::Schedule;
 use super::slots::Token;
-use super::source::Source;
+use super::source::{Source, Turn, WorkerContext};
 use super::task::Task;
 use super::work::Work;
 use super::worker_slot::ThreadKind;
@@ -20,9 +21,30 @@ use super::worker_slot::WorkerSlot;
 use crate::stall;
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, Runner};
-use crate::sys::clock::Instant;
+use crate::sys::clock::{self, Instant};
 
 impl Group {
+    pub(super) fn run_task(&self, task: Task, context: &mut WorkerContext<'_>) {
+        match task {
+            Task::Source(token) => {
+                context.turn = Turn::ALONE;
+                self.with_pinned(token, context, |source, context| source.resume(context));
+            }
+            Task::Work(work) => {
+                context.turn = Turn::ALONE;
+                if self.guard("work", || work.run(context)).is_none() {
+                    context.lap.now = clock::now();
+                }
+            }
+            Task::Run(_, closure) => {
+                self.count(Counter::TasksRun, 1);
+                self.guard("task", closure);
+            }
+            Task::Reclaim(token) => drop(self.guard("drop", || self.reclaim(token))),
+            Task::Discard(remains) => drop(self.guard("drop", || drop(remains))),
+        }
+    }
+
     /// Queues a task that must not be lost. Sources whose runs are known to be long go behind the
     /// others.
     pub(crate) fn push(&self, task: Task) {

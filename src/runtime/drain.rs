@@ -1,21 +1,20 @@
 //! The end of a runtime, in numbered steps.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::group::Group;
+use super::handle::Shared;
 use super::schedule::Schedule;
+use super::slots::Token;
 use super::source::{CUT, DRAIN, OVER};
-use super::task::serves;
 use super::usage::Origin;
 use crate::stats::{Counter, Snapshot};
-use crate::sync::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::shim::{lock, wait_while};
-use crate::sys::clock::{self, Instant};
+use crate::sys::clock;
 
 /// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,45 +47,34 @@ impl fmt::Display for DrainReport {
     }
 }
 
-/// Counts the threads that have not ended.
-#[derive(Debug, Default)]
-pub(super) struct Exits {
-    alive: AtomicUsize,
-    lock: Mutex<()>,
-    changed: Condvar,
+thread_local! {
+    /// Connection for which this thread runs code. `None` elsewhere: in a task, a timer, a destructor,
+    /// and on threads of the host.
+    static SERVES: Cell<Option<Served>> = const { Cell::new(None) };
 }
 
-/// Guard that a thread holds until its end, also by a panic.
-pub(super) struct Exit {
-    exits: Arc<Exits>,
-    left: Arc<AtomicBool>,
+/// Connection that waits for the code of a thread. The address of its group is only compared.
+#[derive(Clone, Copy)]
+struct Served {
+    origin: Origin,
+    group: *const Group,
+    token: Token,
 }
 
-impl Exits {
-    pub(super) fn enter(self: &Arc<Self>, left: &Arc<AtomicBool>) -> Exit {
-        self.alive.fetch_add(1, Ordering::Relaxed);
-        Exit { exits: Arc::clone(self), left: Arc::clone(left) }
-    }
+/// Guard. Until it is dropped, a connection waits for the code that this thread runs.
+pub(crate) struct Serving {
+    before: Option<Served>,
+}
 
-    fn alive(&self) -> usize {
-        self.alive.load(Ordering::Acquire)
-    }
-
-    /// Waits until no more than `but` threads are alive.
-    pub(super) fn wait(&self, but: usize, deadline: Instant) {
-        let left = deadline.duration_since(clock::now());
-        let too_many = |_: &mut ()| self.alive() > but;
-        let _ = wait_while(&self.changed, lock(&self.lock), Some(left), too_many);
+impl Serving {
+    pub(crate) fn begin(origin: Origin, group: &Group, token: Token) -> Self {
+        Self { before: SERVES.replace(Some(Served { origin, group, token })) }
     }
 }
 
-impl Drop for Exit {
+impl Drop for Serving {
     fn drop(&mut self) {
-        self.left.store(true, Ordering::Release);
-        let guard = lock(&self.exits.lock);
-        self.exits.alive.fetch_sub(1, Ordering::AcqRel);
-        drop(guard);
-        self.exits.changed.notify_all();
+        SERVES.set(self.before);
     }
 }
 
@@ -105,7 +93,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     // A handler that drains its own runtime does not wait for its own connection. That may end
     // meanwhile, and is then not counted any more.
     let own = usize::from(on_worker);
-    let serves = if on_worker { serves() } else { None };
+    let serves = if on_worker { SERVES.get() } else { None };
     let is_open = serves.and_then(|served| {
         let group = shared.groups.iter().find(|group| ptr::eq(&***group, served.group));
         group.and_then(|group| group.watch_end(served.token))

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 
+use super::cost::Lap;
 use super::group::Group;
 use super::run_queues::{Accepts, PopOrder};
 use super::schedule::Schedule;
 use super::slots::Token;
 use super::source::{CUT, Turn, WorkerContext};
-use super::stalls::Lap;
-use super::task::{Task, guard};
+use super::task::Task;
 use crate::sys::clock;
 
 impl Group {
@@ -24,10 +24,10 @@ impl Group {
         while let Some((task, _)) = self.pop(Accepts::Everything, PopOrder::Progress) {
             self.note_ended(&task);
             match task {
-                Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),
-                Task::Reclaim(token) => drop(guard(self, "drop", || self.reclaim(token))),
+                Task::Source(token) => drop(self.guard("cut", || self.cut(token))),
+                Task::Reclaim(token) => drop(self.guard("drop", || self.reclaim(token))),
                 task @ (Task::Work(_) | Task::Run(..) | Task::Discard(_)) => {
-                    guard(self, "drop", || drop(task));
+                    self.guard("drop", || drop(task));
                 }
             }
         }

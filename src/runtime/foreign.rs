@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, OVER, Source, WorkerContext};
-use super::{Cost, Group, Interest, Readiness, Token, guard};
+use super::{Cost, Group, Interest, Readiness, Token};
 use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 
@@ -103,13 +103,13 @@ impl Foreign {
         let ended = running.run(ROUNDS, |running, marks| {
             if marks.has(END | CUT | OVER) {
                 let code = running.take();
-                guard(&self.group, "drop", || drop(code));
+                self.group.guard("drop", || drop(code));
                 self.end();
             } else if let Some(code) = running.as_mut()
                 && let readiness = readiness_of(marks)
                 && !readiness.is_empty()
             {
-                guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
+                self.group.guard("foreign", || code(self.fd.as_fd(), readiness));
                 context.charge(&self.cost);
             }
             ControlFlow::Continue(())

@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 
 use super::alarm::{Alarm, Armed};
 use super::binding::Binding;
-use super::cost::Cost;
+use super::cost::{Cost, Lap};
 use super::draining::Intake;
 use super::end::{End, RUN};
 use super::mode::Mode;
@@ -22,12 +22,10 @@ use super::run_queues::RunQueues;
 use super::schedule::Schedule;
 use super::slots::{Pinned, Released, Slots, Token};
 use super::source::{Source, TIMER, WorkerContext};
-use super::stalls::Lap;
-use super::task::{Task, guard};
+use super::task::{Due, Task};
 use super::thread_set::ThreadSet;
 use super::threads::Threads;
 use super::timer::TimerId;
-use super::timers::Due;
 use super::usage::{Origin, Usage};
 use super::watch::Watch;
 use super::worker_slot::WorkerSlot;
@@ -300,7 +298,7 @@ impl Group {
         let pinned = self.pinned(token);
         f(pinned.source(), context);
         if pinned.0.release() == Released::Last {
-            let _ = guard(self, "drop", || self.reclaim(token));
+            let _ = self.guard("drop", || self.reclaim(token));
             // The next run must not be charged for the reclaim.
             context.lap = Lap::from(clock::now());
         }
@@ -329,7 +327,7 @@ impl Group {
         for due in self.alarm.take_all().into_payloads() {
             // Each payload has its own guard: a second destructor that panics while the first one
             // unwinds would abort.
-            guard(self, "drop", || drop(due));
+            self.guard("drop", || drop(due));
         }
     }
 
@@ -354,7 +352,7 @@ impl Group {
             self.note_timer(now.duration_since(deadline));
             match due {
                 Due::Source(token) => self.notify_source(token, TIMER),
-                Due::Callback(callback) => self.push(callback.into_task(self.me.clone())),
+                Due::Callback(class, code) => self.push(Task::Run(class, code)),
             }
         }
     }

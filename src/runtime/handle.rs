@@ -4,18 +4,36 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::class::Class;
 use super::task::Task;
-use super::{Group, Interest, Readiness, Registration, Shared, Timer, Usage, foreign, timers};
+use super::threads::Threads;
+use super::watch::Watch;
+use super::{Group, Interest, Readiness, Registration, Timer, Usage, foreign, timers};
 #[cfg(feature = "status")]
 use super::{ThreadInfo, WorkerState};
-use crate::config::{Config, ReconfigureError};
+use crate::config::{Config, ReconfigureError, Settings};
 use crate::stats::{Counter, Snapshot};
+use crate::sync::shim::atomic::AtomicUsize;
 use crate::sync::shim::lock;
+
+/// State shared by the handles of a runtime.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) groups: Vec<Arc<Group>>,
+    pub(super) usage: Arc<Usage>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) threads: Arc<Threads>,
+    pub(super) watch: Arc<Watch>,
+    /// Held while the histograms are switched on or off.
+    pub(super) switching: Mutex<()>,
+    /// Counter by which tasks and connections are dealt to the groups in turn. Relaxed: any group
+    /// will do.
+    pub(super) next_group: AtomicUsize,
+}
 
 /// Cheap reference to a runtime, for any thread. It does not keep the runtime alive.
 #[derive(Clone, Debug)]

@@ -25,6 +25,7 @@ mod noise;
 mod park;
 mod placement;
 mod queue;
+mod report;
 mod room;
 mod run_queues;
 mod scale;
@@ -36,6 +37,7 @@ mod slots;
 pub(crate) mod source;
 mod spans;
 mod stalls;
+mod starting;
 mod starved;
 mod stealable;
 mod task;
@@ -61,8 +63,8 @@ pub use threads::{ThreadInfo, ThreadReason};
 pub use timers::Timer;
 pub use worker_slot::ThreadKind;
 
-pub(crate) use cost::Cost;
-pub(crate) use cost::Pace;
+pub(crate) use cost::{Cost, Lap, Pace};
+pub(crate) use drain::Serving;
 pub(crate) use group::Group;
 pub(crate) use noise::{Topic, log, log_some};
 #[cfg(feature = "internal")]
@@ -76,8 +78,6 @@ pub(crate) use source::WorkerContext;
 pub(crate) use spans::in_span;
 #[cfg(feature = "spans")]
 pub(crate) use spans::run_in_span;
-pub(crate) use stalls::Lap;
-pub(crate) use task::{Serving, guard, note_panic};
 #[cfg(feature = "internal")]
 pub(crate) use timer::TimerHeap;
 pub(crate) use timer::TimerId;
@@ -91,15 +91,9 @@ pub(crate) use worker_slot::WorkerState;
 pub use crate::sys::epoll::{Interest, Readiness};
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use threads::Threads;
-use watch::Watch;
-
-use crate::config::Settings;
 use crate::stall;
-use crate::sync::shim::atomic::AtomicUsize;
 
 /// Owns the groups and their threads.
 ///
@@ -185,18 +179,3 @@ impl Drop for Runtime {
 
 /// Time in which a dropped runtime may finish the work in progress.
 const DROP_DEADLINE: Duration = Duration::from_millis(100);
-
-/// State shared by the handles of a runtime.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    groups: Vec<Arc<Group>>,
-    usage: Arc<Usage>,
-    settings: Arc<Settings>,
-    threads: Arc<Threads>,
-    watch: Arc<Watch>,
-    /// Held while the histograms are switched on or off.
-    switching: Mutex<()>,
-    /// Counter by which tasks and connections are dealt to the groups in turn. Relaxed: any group
-    /// will do.
-    next_group: AtomicUsize,
-}

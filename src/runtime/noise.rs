@@ -7,15 +7,11 @@
 //! `max_threads` and `dynamic_threads_shrink_time`), listeners that end, other calls that the system
 //! refuses.
 
-use std::sync::{Mutex, Weak};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use super::class::Class;
-use super::group::Group;
-use super::timers::after;
-use crate::stats::Counter;
 use crate::sync::shim::lock;
-use crate::sys::clock::{self, Instant};
+use crate::sys::clock::Instant;
 
 /// Kind of a log event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +33,7 @@ pub(crate) enum Topic {
 }
 
 const TOPICS: usize = Topic::Thread as usize + 1;
-const WINDOW: Duration = Duration::from_secs(1);
+pub(super) const WINDOW: Duration = Duration::from_secs(1);
 
 impl Topic {
     const ALL: [Self; TOPICS] = [
@@ -76,7 +72,7 @@ struct Window {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Log,
     /// Do not log. A report is scheduled already.
     Suppress,
@@ -100,7 +96,13 @@ impl Window {
 }
 
 impl Noise {
-    fn sum_up(&self, topic: Topic) {
+    /// Counts an event. `most` are logged in a second.
+    pub(super) fn admit(&self, topic: Topic, now: Instant, most: usize) -> Verdict {
+        lock(&self.0[topic as usize]).admit(now, most)
+    }
+
+    /// Logs the number of suppressed events of the topic.
+    pub(super) fn sum_up(&self, topic: Topic) {
         let suppressed = std::mem::take(&mut lock(&self.0[topic as usize]).suppressed);
         if suppressed > 0 {
             log!(warn, what = topic.name(), suppressed, "log events left out");
@@ -111,31 +113,6 @@ impl Noise {
 impl Drop for Noise {
     fn drop(&mut self) {
         Topic::ALL.into_iter().for_each(|topic| self.sum_up(topic));
-    }
-}
-
-impl Group {
-    /// Returns true if an event may be logged. The call counts the event, so it must be made only
-    /// where the event would be logged.
-    pub(crate) fn may_log(&self, topic: Topic) -> bool {
-        let most = self.config().max_log_events;
-        let verdict = lock(&self.usage().noise().0[topic as usize]).admit(clock::now(), most);
-        if verdict == Verdict::Log {
-            return true;
-        }
-        self.count(Counter::LogEventsSuppressed, 1);
-        if verdict == Verdict::SumUpLater
-            && let Some(group) = self.me.upgrade()
-        {
-            let me = Weak::clone(&self.me);
-            let sum_up = move || {
-                if let Some(group) = me.upgrade() {
-                    group.usage().noise().sum_up(topic);
-                }
-            };
-            after(&group, Class::Ordinary, WINDOW, Box::new(sum_up)).detach();
-        }
-        false
     }
 }
 

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::{Builder, StartError};
+use super::cost::Lap;
 use super::run_queues::{Accepts, PopOrder};
 use super::slots::Token;
 use super::source::{CUT, DRAIN, OVER, Turn, WorkerContext};
-use super::stalls::Lap;
 use super::task::Task;
 #[cfg(test)]
 use super::worker_slot::ThreadKind;
@@ -197,7 +197,7 @@ impl Simulated {
                     Task::Run(..) => Ran::Closure,
                     Task::Reclaim(_) | Task::Discard(_) => Ran::Remains,
                 };
-                task.run(group, &mut context);
+                group.run_task(task, &mut context);
                 if ran == Ran::Closure {
                     group.note_closure_ended(class);
                 }

@@ -1,8 +1,7 @@
 //! [`Source`]: anything to which the runtime delivers readiness, without knowing what it is.
 
 use super::class::Class;
-use super::cost::Cost;
-use super::stalls::Lap;
+use super::cost::{Cost, Lap};
 use crate::sync::runner::Marks;
 use crate::sys::clock::Instant;
 use crate::sys::epoll::Readiness;

@@ -1,10 +1,10 @@
 //! [`Stalls`]: steps of a worker when its handler announces a wait.
 
 use std::cell::Cell;
-use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::cost::note_waited;
 use super::group::Group;
 use super::schedule::Schedule;
 use super::worker_slot::{SharedSlot, ThreadKind, WorkerSlot};
@@ -23,33 +23,6 @@ pub(super) struct Stalls {
     was_slow: Cell<bool>,
     /// Start of the wait, while the worker counts as stalled.
     began: Cell<Option<Instant>>,
-}
-
-thread_local! {
-    /// Nanoseconds of all announced waits on this thread.
-    static WAITED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Times consecutive runs on a thread. Announced waits are left out: a worker that waits holds nothing
-/// that other workers could use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lap {
-    /// Start of this lap, and end of the one before.
-    pub(crate) now: Instant,
-    waited: u64,
-}
-
-impl Lap {
-    /// Starts a lap at `now`, on this thread.
-    pub(crate) fn from(now: Instant) -> Self {
-        Self { now, waited: WAITED.get() }
-    }
-
-    /// Ends this lap and starts the next one. Returns the length of this one, in nanoseconds.
-    pub(crate) fn end(&mut self) -> u64 {
-        let before = mem::replace(self, Self::from(clock::now()));
-        self.now.nanos_since(before.now).saturating_sub(self.waited - before.waited)
-    }
 }
 
 /// Guard. Until it is dropped, the waits of the thread are announced to its worker.
@@ -122,7 +95,7 @@ impl Announce for Stalls {
         if self.was_slow.take() {
             self.begin_slow();
         }
-        WAITED.set(WAITED.get() + clock::now().nanos_since(began));
+        note_waited(clock::now().nanos_since(began));
     }
 
     fn uncounted(&self) {

@@ -1,26 +1,19 @@
-//! [`Threads`]: all threads of a runtime: starts them under a limit, names, owns and joins them.
+//! [`Threads`]: all threads of a runtime: limits, owns and joins them. `starting.rs` starts them.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::drain::{Exit, Exits};
-use super::group::Group;
-use super::guard;
-use super::schedule::Schedule;
-use super::source::CUT;
 use super::usage::Usage;
-use super::worker::{Role, Worker};
 use super::worker_slot::ThreadKind;
 use crate::config::Settings;
 use crate::stats::Counter;
-use crate::sync::shim::atomic::{AtomicBool, Ordering};
-use crate::sync::shim::lock;
+use crate::sync::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::shim::{lock, wait_while};
 use crate::sys::clock::{self, Instant};
 
 /// Describes the thread on which a hook runs.
@@ -83,7 +76,7 @@ impl fmt::Display for ThreadReason {
     }
 }
 
-type Hook = Arc<dyn Fn(&ThreadInfo) + Send + Sync>;
+pub(super) type Hook = Arc<dyn Fn(&ThreadInfo) + Send + Sync>;
 
 /// Code of the host that runs at the start and at the end of each thread.
 #[derive(Clone, Default)]
@@ -103,48 +96,84 @@ pub(super) enum Refusal {
     Failed(io::Error),
 }
 
+/// Counts the threads that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Exits {
+    alive: AtomicUsize,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+/// Guard that a thread holds until its end, also by a panic.
+pub(super) struct Exit {
+    exits: Arc<Exits>,
+    left: Arc<AtomicBool>,
+}
+
+impl Exits {
+    pub(super) fn enter(self: &Arc<Self>, left: &Arc<AtomicBool>) -> Exit {
+        self.alive.fetch_add(1, Ordering::Relaxed);
+        Exit { exits: Arc::clone(self), left: Arc::clone(left) }
+    }
+
+    pub(super) fn alive(&self) -> usize {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Waits until no more than `but` threads are alive.
+    pub(super) fn wait(&self, but: usize, deadline: Instant) {
+        let left = deadline.duration_since(clock::now());
+        let too_many = |_: &mut ()| self.alive() > but;
+        let _ = wait_while(&self.changed, lock(&self.lock), Some(left), too_many);
+    }
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        self.left.store(true, Ordering::Release);
+        let guard = lock(&self.exits.lock);
+        self.exits.alive.fetch_sub(1, Ordering::AcqRel);
+        drop(guard);
+        self.exits.changed.notify_all();
+    }
+}
+
 /// Thread of the runtime.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) info: ThreadInfo,
     #[cfg_attr(not(feature = "status"), expect(dead_code, reason = "the status page shows it"))]
-    started: Instant,
+    pub(super) started: Instant,
     pub(super) handle: JoinHandle<()>,
     /// Set when the thread has nothing more to do, so that joining it takes no time.
     pub(super) left: Arc<AtomicBool>,
 }
 
 pub(super) struct Threads {
-    prefix: String,
-    hooks: Hooks,
+    pub(super) prefix: String,
+    pub(super) hooks: Hooks,
     settings: Arc<Settings>,
     usage: Arc<Usage>,
     pub(super) exits: Arc<Exits>,
-    table: Mutex<Table>,
+    pub(super) table: Mutex<Table>,
     watchdog: Mutex<Option<Watching>>,
-}
-
-thread_local! {
-    /// Held until the destructors of the other thread-locals have run, because they may wait.
-    /// Thread-locals are destroyed in the reverse order of their first use, and this one is used first.
-    static EXIT: Cell<Option<Exit>> = const { Cell::new(None) };
 }
 
 /// Threads of the runtime, except the watchdog.
 #[derive(Debug, Default)]
-struct Table {
+pub(super) struct Table {
     /// Threads that have not been joined.
-    threads: Vec<Thread>,
+    pub(super) threads: Vec<Thread>,
     /// Number of threads that have not left.
-    alive: usize,
+    pub(super) alive: usize,
     /// Number of reserve threads that have not left. If there are more than at the start, any of them
     /// may leave.
-    reserve: usize,
+    pub(super) reserve: usize,
     /// Number of threads at the start.
-    permanent: usize,
-    permanent_reserve: usize,
+    pub(super) permanent: usize,
+    pub(super) permanent_reserve: usize,
     /// Set when no more threads may start.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 impl Threads {
@@ -158,71 +187,10 @@ impl Threads {
         Self { prefix, hooks, settings, usage, exits, table, watchdog: Mutex::default() }
     }
 
-    /// Starts a thread for the life of the runtime. `ready` is dropped when the thread is about to
-    /// work.
-    pub(super) fn start_permanent(
-        &self,
-        group: &Arc<Group>,
-        kind: ThreadKind,
-        ready: mpsc::Sender<()>,
-    ) -> Result<(), (String, io::Error)> {
-        let mut table = lock(&self.table);
-        if let Err(error) = self.launch(&mut table, group, kind, ThreadReason::Start, Some(ready)) {
-            drop(table);
-            // Without the lock, as in `start_added`.
-            group.note_left();
-            return Err(error);
-        }
-        table.permanent += 1;
-        table.permanent_reserve += usize::from(kind == ThreadKind::Reserve);
-        Ok(())
-    }
-
-    /// Starts another thread if the limit allows it. Returns its name.
-    pub(super) fn start_added(
-        &self,
-        group: &Arc<Group>,
-        kind: ThreadKind,
-        reason: ThreadReason,
-    ) -> Result<String, Refusal> {
-        // No thread is joined here: a handler that is about to wait may hold a lock that the
-        // destructors of the other thread want.
-        //
-        // The lock is held while the thread is made, so that a drain that starts now either finds the
-        // thread or prevents it.
-        let launched = {
-            let mut table = lock(&self.table);
-            if table.closed {
-                return Err(Refusal::Ended);
-            }
-            if !self.has_room(&table, kind) {
-                return Err(Refusal::Limited);
-            }
-            self.launch(&mut table, group, kind, reason, None)
-        };
-        launched.map_err(|(_, error)| {
-            // Without the lock of the table, because `note_left` may sweep the queue.
-            group.note_left();
-            Refusal::Failed(error)
-        })
-    }
-
-    /// Starts a thread that ends what the stuck threads of a group keep, even beyond `max_threads`. If the
-    /// system refuses it, a stuck thread does so when it goes on. Until then only the handlers learn that
-    /// their connections end.
-    pub(super) fn start_ending(&self, group: &Arc<Group>) {
-        let (kind, reason) = (ThreadKind::Worker, ThreadReason::Drain);
-        let launched = self.launch(&mut lock(&self.table), group, kind, reason, None);
-        if launched.is_err() {
-            group.notify_all(CUT);
-            group.note_left();
-        }
-    }
-
     /// Returns true if the limit allows another thread. Ordinary threads leave a part of
     /// `max_threads` to the reserve: a place for each urgent connection, session and closure, and
     /// at least a quarter of the threads that may be added.
-    fn has_room(&self, table: &Table, kind: ThreadKind) -> bool {
+    pub(super) fn has_room(&self, table: &Table, kind: ThreadKind) -> bool {
         let most = self.settings.current().max_threads;
         let kept = match kind {
             ThreadKind::Reserve => 0,
@@ -236,57 +204,8 @@ impl Threads {
         table.alive + kept < most
     }
 
-    fn launch(
-        &self,
-        table: &mut Table,
-        group: &Arc<Group>,
-        kind: ThreadKind,
-        reason: ThreadReason,
-        ready: Option<mpsc::Sender<()>>,
-    ) -> Result<String, (String, io::Error)> {
-        let slot = group.thread_set.occupy(kind);
-        let info = ThreadInfo {
-            name: format!("{}-{}-{}{slot}", self.prefix, group.index(), kind.letter()),
-            group: group.index(),
-            worker: slot,
-            kind,
-            reason,
-        };
-        let (name, info_2) = (info.name.clone(), info.clone());
-        let left = Arc::new(AtomicBool::new(false));
-        let exit = self.exits.enter(&left);
-        let (group_2, hooks) = (Arc::clone(group), self.hooks.clone());
-        let body = move || {
-            EXIT.set(Some(exit));
-            run_hook(&group_2, hooks.start.as_ref(), &info_2);
-            let role = if ready.is_some() { Role::StandingBy } else { Role::Called };
-            drop(ready);
-            if reason == ThreadReason::Drain {
-                group_2.end_rest();
-            }
-            Worker::new(Arc::clone(&group_2), slot, kind).run(role);
-            run_hook(&group_2, hooks.stop.as_ref(), &info_2);
-            // The slot is freed before the thread's place: so no more slots are taken than threads
-            // are allowed.
-            group_2.thread_set.vacate(slot);
-            group_2.threads.note_left(kind);
-        };
-        match group.start_worker(|| thread::Builder::new().name(name.clone()).spawn(body)) {
-            Ok(handle) => {
-                table.threads.push(Thread { info, started: clock::now(), handle, left });
-                table.alive += 1;
-                table.reserve += usize::from(kind == ThreadKind::Reserve);
-                Ok(name)
-            }
-            Err(error) => {
-                group.thread_set.vacate(slot);
-                Err((name, error))
-            }
-        }
-    }
-
     /// Notes that the calling thread is about to end.
-    fn note_left(&self, kind: ThreadKind) {
+    pub(super) fn note_left(&self, kind: ThreadKind) {
         {
             let mut table = lock(&self.table);
             table.alive -= 1;
@@ -383,12 +302,6 @@ struct Watching {
     handle: JoinHandle<()>,
     /// Disconnected when the thread ends.
     ended: mpsc::Receiver<()>,
-}
-
-fn run_hook(group: &Group, hook: Option<&Hook>, info: &ThreadInfo) {
-    if let Some(hook) = hook {
-        guard(group, "thread hook", || hook(info));
-    }
 }
 
 impl fmt::Debug for Threads {

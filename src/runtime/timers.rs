@@ -7,24 +7,15 @@ use std::time::Duration;
 
 use super::Group;
 use super::class::Class;
-use super::slots::Token;
-use super::task::Task;
+use super::task::Due;
 use super::timer::TimerId;
 use crate::stats::Counter;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::clock::{self, Instant};
 
-/// Purpose of a deadline.
-pub(crate) enum Due {
-    /// A registered source set it for itself.
-    Source(Token),
-    /// A callback of the user.
-    Callback(Arc<Callback>),
-}
-
 /// A timer's callback and its state.
-pub(crate) struct Callback {
+struct Callback {
     class: Class,
     /// True until the callback ran as a one-shot or was cancelled.
     live: AtomicBool,
@@ -159,21 +150,17 @@ impl Callback {
     fn insert(self: Arc<Self>, group: &Group, delay: Duration) {
         let now = clock::now();
         let deadline = now + delay;
-        let callback = Arc::clone(&self);
+        let (callback, group_2) = (Arc::clone(&self), Weak::clone(&group.me));
+        let run = Box::new(move || callback.run(&group_2));
         // Held until the entry is known, so that a cancellation finds it.
         let mut entry = lock(&self.entry);
-        if callback.live.load(Ordering::Acquire) {
-            *entry = Some(group.insert_due(deadline, now, Due::Callback(callback)));
+        if self.live.load(Ordering::Acquire) {
+            *entry = Some(group.insert_due(deadline, now, Due::Callback(self.class, run)));
         }
     }
 
-    /// Returns the task for a callback that is due.
-    pub(crate) fn into_task(self: Arc<Self>, group: Weak<Group>) -> Task {
-        *lock(&self.entry) = None;
-        Task::Run(self.class, Box::new(move || self.run(&group)))
-    }
-
     fn run(self: Arc<Self>, group: &Weak<Group>) {
+        *lock(&self.entry) = None;
         let code = lock(&self.code).take();
         let Some(group) = group.upgrade() else { return };
         match code {
@@ -191,7 +178,7 @@ impl Callback {
 
     /// Runs the callback, and sets the next deadline even if it panics.
     fn run_repeating(self: Arc<Self>, group: &Group, mut code: Box<dyn FnMut() + Send>) {
-        super::task::guard(group, "timer", &mut code);
+        group.guard("timer", &mut code);
         *lock(&self.code) = Some(Code::Every(code));
         if !self.live.load(Ordering::Acquire) {
             let code = lock(&self.code).take();

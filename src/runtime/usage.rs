@@ -1,14 +1,12 @@
 //! Use of resources by a runtime, compared with its limits, and the flags of its drain.
 
-use std::sync::Weak;
+use std::fmt;
 
 use crossbeam_utils::CachePadded;
 
-use super::Group;
 use super::draining::{Begun, Changes};
 use super::noise::Noise;
 use super::slots::Token;
-use super::source::TIMER;
 use super::starved::Starved;
 use crate::sync::shim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::clock::{self, Instant};
@@ -74,7 +72,7 @@ pub(crate) struct Usage {
     /// Number of open listeners.
     listeners: AtomicUsize,
     /// Listeners that ran out of descriptors. They are notified when one is closed.
-    starved: Starved<(Weak<Group>, Token)>,
+    starved: Starved<StarvedListener>,
     /// Notified of changes while the runtime drains.
     changes: Changes,
     noise: Noise,
@@ -197,21 +195,31 @@ impl Usage {
         self.changes.tell(&self.draining);
     }
 
-    /// Asks for a notification of the listener when a descriptor is closed. The listener tries to
-    /// accept once more after this call.
-    pub(crate) fn starve(&self, group: Weak<Group>, listener: Token) {
-        // Tokens of two groups may be equal.
-        let is_same = |a: &(Weak<Group>, Token), b: &(_, _)| a.1 == b.1 && a.0.ptr_eq(&b.0);
-        self.starved.join((group, listener), is_same);
+    /// Has `notify` called when a descriptor is closed. `listener`: index of its group, and its token.
+    /// The listener tries to accept once more after this call.
+    pub(crate) fn starve(&self, listener: (usize, Token), notify: impl FnOnce() + Send + 'static) {
+        let starved = StarvedListener { listener, notify: Box::new(notify) };
+        self.starved.join(starved, |a, b| a.listener == b.listener);
     }
 
     /// Notes that a descriptor was closed. Listeners that ran out of descriptors may try again.
     pub(crate) fn descriptor_closed(&self) {
-        for (group, listener) in self.starved.descriptor_closed() {
-            if let Some(group) = group.upgrade() {
-                group.notify_source(listener, TIMER);
-            }
+        for starved in self.starved.descriptor_closed() {
+            (starved.notify)();
         }
+    }
+}
+
+/// Listener that ran out of descriptors.
+struct StarvedListener {
+    /// Index of its group, and its token.
+    listener: (usize, Token),
+    notify: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for StarvedListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StarvedListener").field("listener", &self.listener).finish_non_exhaustive()
     }
 }
 
@@ -273,26 +281,21 @@ const EVERYBODYS: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::config::Config;
-    use crate::runtime::Runtime;
+    use crate::sync::shim::lock;
 
     #[test]
     fn listeners_of_two_groups_with_the_same_token_are_both_told_of_a_descriptor() {
-        let runtime = Runtime::builder()
-            .config(Config::default().epoll_groups(2).epoll_threads_per_group(1))
-            .start()
-            .expect("threads");
-        let handle = runtime.handle();
         let (usage, token) = (Usage::default(), Token::decode(Token::FIRST));
-        for group in handle.groups().iter().chain(handle.groups()) {
-            usage.starve(Arc::downgrade(group), token);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        for group in [0, 1, 0, 1] {
+            let told = Arc::clone(&told);
+            usage.starve((group, token), move || lock(&told).push(group));
         }
-        let told = usage.starved.descriptor_closed();
-        let groups = told.iter().map(|(group, _)| group.upgrade().map(|group| group.index()));
-        assert_eq!(groups.collect::<Vec<_>>(), [Some(0), Some(1)]);
+        usage.descriptor_closed();
+        assert_eq!(*lock(&told), [0, 1]);
     }
 
     #[test]

@@ -20,7 +20,6 @@ use std::time::Duration;
 use super::binding::Binding;
 use super::class::Class;
 use super::group::Group;
-use super::guard;
 use super::noise::{log, log_some};
 use super::scale::Seen;
 use super::watch::{Watch, Woke};
@@ -146,21 +145,21 @@ impl Watchdog {
         let mut any_holds = false;
         for watched in &mut self.groups {
             let group = Arc::clone(&watched.group);
-            guard(&group, "watchdog", || any_holds |= watched.tick(now));
+            group.guard("watchdog", || any_holds |= watched.tick(now));
         }
         self.pace.note(any_holds);
     }
 
     fn check(&mut self, now: Instant, first: bool) {
         let saturated = self.saturated(now);
-        guard(&self.groups[0].group, "watchdog", || {
+        self.groups[0].group.guard("watchdog", || {
             if let Err(error) = self.binding.follow_mask() {
                 log!(debug, %error, "the mask of the process");
             }
         });
         for watched in &mut self.groups {
             let group = Arc::clone(&watched.group);
-            guard(&group, "watchdog", || watched.check(now, saturated, first));
+            group.guard("watchdog", || watched.check(now, saturated, first));
         }
     }
 

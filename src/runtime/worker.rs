@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::class::Class;
-use super::cost::{self, Pace};
+use super::cost::{self, Lap, Pace};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::noise::log;
@@ -17,11 +17,10 @@ use super::schedule::{Schedule, Serve};
 use super::sharing::Batches;
 use super::slots::Token;
 use super::source::{Turn, WorkerContext};
-use super::stalls::{Lap, Stalls};
+use super::stalls::Stalls;
 use super::stealable::MOST_EVENTS;
-use super::task::Task;
+use super::task::{Due, Task};
 use super::thread_set::StoodBy;
-use super::timers::Due;
 use super::worker_slot::{SharedSlot, ThreadKind, WorkerSlot};
 use crate::stats::{Counter, Stage};
 use crate::sys::clock::{self, Instant};
@@ -191,13 +190,13 @@ impl Worker {
         if let Task::Run(..) = task {
             self.start(class, pace, queued_at, |group, context| {
                 let from = context.lap.now;
-                task.run(group, context);
+                group.run_task(task, context);
                 context.charge(&group.task_cost);
                 group.note_closure_run(from, context);
             });
             self.group.note_closure_ended(class);
         } else {
-            self.start(class, pace, queued_at, |group, context| task.run(group, context));
+            self.start(class, pace, queued_at, |group, context| group.run_task(task, context));
         }
         // Only the handlers of a batch leave their work to the same worker.
         self.group.queue_stealable(self.slot());

@@ -12,7 +12,7 @@ use crate::codec::encoder::{Encoder, OutBuffer};
 use crate::codec::frame::Dialect;
 use crate::config::Config;
 use crate::net::{Connection, FULL, Sent};
-use crate::runtime::{Class, Cost, Group, note_panic};
+use crate::runtime::{Class, Cost, Group};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -134,7 +134,7 @@ impl ConnShared {
 
     pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
         self.count(Counter::RequestPanics);
-        note_panic(self.group(), "session", payload);
+        self.group().note_panic("session", payload);
     }
 
     /// Sends frames, or drops them if their session is dead.

@@ -14,7 +14,7 @@ use super::session_shared::SessionShared;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::message::ServerKind;
-use crate::runtime::{guard, log_some};
+use crate::runtime::log_some;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -383,7 +383,7 @@ impl ReplyState {
     ) -> Result<(), SessionError> {
         // Foreign value: its drop may panic.
         if let Some(feed) = self.feed.take() {
-            guard(self.shared.conn.group(), "drop", || drop(feed));
+            self.shared.conn.group().guard("drop", || drop(feed));
         }
         let result = result.and_then(|()| self.put_chunk(out));
         self.shared.set_answered();
@@ -456,7 +456,7 @@ impl Drop for Deferral {
         };
         if let Some(state) = rest {
             let shared = Arc::clone(&state.shared);
-            guard(shared.conn.group(), "drop", || drop(state));
+            shared.conn.group().guard("drop", || drop(state));
         }
     }
 }

@@ -18,7 +18,7 @@ use super::mailbox::{Cancelled, Mailbox, NotQueued, Queued, Settled};
 use super::signal::Signal;
 use super::writers::WaitsForRoom;
 use crate::net::Hold;
-use crate::runtime::{Class, guard};
+use crate::runtime::Class;
 use crate::stall::{self, Wait};
 use crate::sync::shim::lock;
 use crate::sys::clock::Instant;
@@ -185,7 +185,7 @@ impl SessionShared {
             }
             self.interrupted.store(true, Ordering::Relaxed);
         }
-        guard(self.conn.group(), "cancel", || callback.call(reason));
+        self.conn.group().guard("cancel", || callback.call(reason));
         drop(callback);
         self.wake();
         Cancelled::Running
@@ -331,7 +331,7 @@ impl SessionShared {
     pub(super) fn set_cancel(&self, cancel: Cancel) {
         let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
         // Foreign value: its drop may panic.
-        guard(self.conn.group(), "drop", || drop(before));
+        self.conn.group().guard("drop", || drop(before));
     }
 
     pub(super) fn note_outcome_taken(&self) {

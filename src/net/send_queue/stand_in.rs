@@ -143,6 +143,10 @@ impl Group {
         Usage
     }
 
+    pub(super) fn guard<R>(&self, _: &str, code: impl FnOnce() -> R) -> Option<R> {
+        Some(code())
+    }
+
     /// Drops the value now, as a free worker would.
     pub(super) fn queue_drop<T: Any + Send>(&self, remains: T) {
         drop(remains);
@@ -190,10 +194,6 @@ impl Excuse {
     pub(crate) const fn covers(&mut self, _: Instant, _: Instant) -> bool {
         false
     }
-}
-
-pub(crate) fn guard<R>(_: &Group, _: &str, code: impl FnOnce() -> R) -> Option<R> {
-    Some(code())
 }
 
 pub(crate) const fn leaves_room(_: usize, _: usize, _: usize) -> bool {

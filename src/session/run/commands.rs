@@ -11,7 +11,7 @@ use super::{Body, Session, StepResult, Unfinished};
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;
-use crate::runtime::{Class, guard, in_span};
+use crate::runtime::{Class, in_span};
 use crate::session::error::{SessionError, put_error};
 use crate::session::mailbox::{Queued, SessionCommand};
 use crate::session::output::Output;
@@ -289,9 +289,11 @@ impl<S: Service> Session<S> {
     /// Sets the class of the session by what its service says.
     pub(super) fn look_at_transaction(&self, body: &Body<S::Session>) {
         if let Some(session) = &body.session {
-            let progress = guard(self.shared.conn.group(), "in_transaction", || {
-                self.served.service.in_transaction(session)
-            });
+            let progress = self
+                .shared
+                .conn
+                .group()
+                .guard("in_transaction", || self.served.service.in_transaction(session));
             let outside = self.shared.conn.class;
             let class =
                 if progress == Some(true) { outside.or(Class::InProgress) } else { outside };
@@ -306,9 +308,10 @@ impl<S: Service> Session<S> {
                 self.shared.conn.count(counter);
             }
             if let Some(session) = &mut body.session {
-                guard(self.shared.conn.group(), "cancelled", || {
-                    self.served.service.cancelled(session)
-                });
+                self.shared
+                    .conn
+                    .group()
+                    .guard("cancelled", || self.served.service.cancelled(session));
             }
         }
         StepResult::Continue
@@ -415,10 +418,10 @@ impl<S: Service> Session<S> {
     pub(super) fn drop_unfinished(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.unfinished, Unfinished::None) {
             Unfinished::Deferred(deferral, _) => {
-                guard(self.shared.conn.group(), "drop", || drop((deferral.claim(), deferral)));
+                self.shared.conn.group().guard("drop", || drop((deferral.claim(), deferral)));
             }
             Unfinished::Fed(state, _) => {
-                guard(self.shared.conn.group(), "drop", || drop(state));
+                self.shared.conn.group().guard("drop", || drop(state));
             }
             Unfinished::None => {}
         }
@@ -430,7 +433,7 @@ impl<S: Service> Session<S> {
         if let Some(session) = body.session.take() {
             let group = self.shared.conn.group();
             let closed = || self.served.service.closed(session);
-            guard(group, "closed", || group.timed(Stage::Cleanup, closed));
+            group.guard("closed", || group.timed(Stage::Cleanup, closed));
         }
     }
 }
