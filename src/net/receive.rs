@@ -25,7 +25,7 @@ use crate::sys::clock::{self, Instant};
 use crate::sys::socket::{self, Received};
 
 /// Time after which a connection that keeps receiving goes to the back of the queue.
-const TURN: Duration = Duration::from_millis(1);
+const TURN: Duration = Duration::from_micros(250);
 
 /// Number of times in a row that the receiving side takes new marks and handles them. After that,
 /// other connections have their turn.

@@ -371,6 +371,26 @@ fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
     }
 }
 
+#[test]
+fn how_often_the_cpus_are_too_busy_for_any_server_is_what_the_record_says() {
+    let missed: Vec<_> =
+        recorded().into_iter().filter(|row| spread(row["p99 B / A"])[0] > 1.5).collect();
+    // The p99 of the neighbours alone, beside the abuse, and on a server that nobody attacks.
+    let rises = |row: &&BTreeMap<_, &str>| {
+        let p99: Vec<f64> =
+            row["p99 µs"].split(" / ").map(|part| part.parse().expect("a number")).collect();
+        p99[2] > 1.5 * p99[0]
+    };
+    let (rise, missed) = (missed.iter().filter(rises).count(), missed.len());
+    let page = PAGES[0].split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.contains(&format!("For {rise} of the {missed} abuses above 1.5")),
+        "{rise} {missed}"
+    );
+    let readme = include_str!("../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(readme.contains(&format!("For {rise} of the {missed} others")), "{rise} {missed}");
+}
+
 /// The numbers in the first parentheses that hold nothing else and end in a colon, as in `(31, 32):`.
 fn counted(text: &str) -> Vec<u32> {
     let inside = text.match_indices("):").find_map(|(end, _)| {
