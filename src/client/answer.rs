@@ -191,7 +191,7 @@ impl Answer {
     /// cannot keep the borrow of that call. Not to be used if that call returned no frame.
     #[must_use]
     pub fn frame_body(&self) -> &[u8] {
-        &self.bytes[self.body.clone()]
+        self.bytes.get(self.body.clone()).unwrap_or_default()
     }
 
     /// Calls `code` once, when another part is there: on a worker of the runtime, or on this thread

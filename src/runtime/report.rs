@@ -1,4 +1,4 @@
-//! What a group reports to its host: panics of the user's code, and log events within their limits.
+//! Reports of a group to its host: panics of the user's code, and log events within their limits.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

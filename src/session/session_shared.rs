@@ -289,7 +289,7 @@ impl SessionShared {
     }
 
     /// Called when the output of the session has been sent. If the session is over, `uncount` runs under
-    /// the lock: whoever sees the mailbox closed may open the next session.
+    /// the lock: a thread that sees the mailbox closed may open the next session.
     pub(super) fn settle(&self, uncount: impl FnOnce()) -> Settled {
         let mut mail = lock(&self.mail);
         let (settled, hold) = mail.settle(self.id.is_auto_commit(), self.conn.is_draining());

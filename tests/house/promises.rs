@@ -375,7 +375,7 @@ fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
 fn how_often_the_cpus_are_too_busy_for_any_server_is_what_the_record_says() {
     let missed: Vec<_> =
         recorded().into_iter().filter(|row| spread(row["p99 B / A"])[0] > 1.5).collect();
-    // The p99 of the neighbours alone, beside the abuse, and on a server that nobody attacks.
+    // The p99 of neighbours: without the abuse, beside it, and at an unattacked server meanwhile.
     let rises = |row: &&BTreeMap<_, &str>| {
         let p99: Vec<f64> =
             row["p99 µs"].split(" / ").map(|part| part.parse().expect("a number")).collect();
