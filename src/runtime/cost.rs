@@ -110,7 +110,8 @@ impl Cost {
         }
     }
 
-    /// Returns true if a run takes most of a turn.
+    /// Returns true if a run takes so long that other sources go first. That is longer than a turn of
+    /// input, because sessions run behind it.
     pub(crate) fn is_long(&self) -> bool {
         self.nanos().is_some_and(|nanos| nanos >= LONG_NANOS)
     }

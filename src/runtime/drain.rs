@@ -1,4 +1,4 @@
-//! The end of a runtime, in numbered steps.
+//! The end of a runtime, in numbered steps. [`Serving`]: the connection that waits for a thread.
 
 use std::cell::Cell;
 use std::fmt;

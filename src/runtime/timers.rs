@@ -23,7 +23,8 @@ struct Callback {
     every: Option<Duration>,
     /// Taken while it runs, so that a slow callback never overlaps itself.
     code: Mutex<Option<Code>>,
-    /// Entry in the heap, while there is one.
+    /// Last entry in the heap, until the callback runs. To cancel an entry that has left the heap does
+    /// nothing.
     entry: Mutex<Option<TimerId>>,
 }
 

@@ -68,7 +68,8 @@ impl Drop for Counted {
 
 /// Data that only the worker which runs the session may use.
 struct Body<T> {
-    /// Dropped with the session, or before another thread sees that it is closed.
+    /// Dropped with the session; earlier by a close, if the session could not be opened, and when a
+    /// session of one statement is over.
     counted: Option<Counted>,
     /// Set from the opening to the end of the session.
     session: Option<T>,

@@ -254,6 +254,8 @@ const FIXED: &[(&str, &str, &str)] = &[
     ("10 000 hash rounds", "client/login.rs", "MAX_ROUNDS: u32 = 10_000;"),
     ("64 MiB. As the", "client/joined.rs", "MAX_CHUNK_BYTES: usize = 64 << 20;"),
     ("each has 8 KiB", "runtime/usage.rs", "EVERYBODYS: usize = 8 << 10;"),
+    ("or 0.25 ms, it", "net/receive.rs", "TURN: Duration = Duration::from_micros(250);"),
+    ("turn is 62.5 µs", "net/receive.rs", "if quick { TURN / 4 } else { TURN };"),
     ("20 ms after", "runtime/mode.rs", "OPEN_FOR: Duration = Duration::from_millis(20);"),
     ("8 KiB at a time", "net/recv_state.rs", "PIECE: usize = 8 << 10;"),
     ("first 32 KiB", "session/reply_state.rs", "FIRST_FEED_BUDGET: usize = 32 << 10;"),

@@ -93,6 +93,7 @@ impl<S: Service> Session<S> {
             Ok(Err(error)) => error.into_fatal(),
             Err(payload) => self.panicked(payload),
         };
+        body.counted = None;
         self.write(out, |encoder| put_error(encoder, &error));
         self.close_after_final_message(body, out, None);
         false
