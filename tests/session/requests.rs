@@ -487,6 +487,16 @@ fn the_session_of_one_statement_makes_room_for_the_next_on_its_id() {
 }
 
 #[test]
+fn a_session_that_could_not_be_opened_makes_room_for_the_next() {
+    let server = Fixture::start(config().max_sessions_per_connection(1));
+    let mut client = server.client_of("no-entry");
+    for _ in 0..lab::often(1000) {
+        let failure = client.execute(AUTO | 2, "one").failure();
+        assert_eq!((failure.fatal, failure.code), (true, 1040), "{}", failure.text);
+    }
+}
+
+#[test]
 fn statements_in_sessions_of_their_own_have_the_account_of_their_connection() {
     let server = Fixture::start(config());
     let mut clients = ["root", "other"].map(|account| (account, server.client_of(account)));
