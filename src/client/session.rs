@@ -110,7 +110,7 @@ impl Session {
     /// no request, so a late one would reach the next request on the wire.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        // Acquire, Release: who finds it set returns after the change.
+        // Acquire, Release: a thread that finds it set returns after the change.
         if !self.is_cancellable.load(Ordering::Acquire) {
             self.link.act(|state, _| state.make_cancellable(self.id));
             self.is_cancellable.store(true, Ordering::Release);

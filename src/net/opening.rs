@@ -50,11 +50,8 @@ impl Round<'_> {
                     }
                 }
                 // The next socket is prepared by code of the user.
-                let reason = match self
-                    .conn
-                    .group
-                    .guard("prepare_socket", || self.go_on_connecting(recv, error))
-                {
+                let go_on = || self.go_on_connecting(recv, error);
+                let reason = match self.conn.group.guard("prepare_socket", go_on) {
                     Some(Ok(())) => return,
                     Some(Err(error)) => CloseReason::ConnectFailed(Arc::new(error)),
                     None => CloseReason::Panic,

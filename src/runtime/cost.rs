@@ -30,38 +30,6 @@ pub(crate) enum Pace {
     Dear,
 }
 
-thread_local! {
-    /// Nanoseconds of all announced waits on this thread.
-    static WAITED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Notes the length of an announced wait of this thread, in nanoseconds.
-pub(super) fn note_waited(nanos: u64) {
-    WAITED.set(WAITED.get() + nanos);
-}
-
-/// Times consecutive runs on a thread. Announced waits are left out: a worker that waits holds nothing
-/// that other workers could use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lap {
-    /// Start of this lap, and end of the one before.
-    pub(crate) now: Instant,
-    waited: u64,
-}
-
-impl Lap {
-    /// Starts a lap at `now`, on this thread.
-    pub(crate) fn from(now: Instant) -> Self {
-        Self { now, waited: WAITED.get() }
-    }
-
-    /// Ends this lap and starts the next one. Returns the length of this one, in nanoseconds.
-    pub(crate) fn end(&mut self) -> u64 {
-        let before = mem::replace(self, Self::from(clock::now()));
-        self.now.nanos_since(before.now).saturating_sub(self.waited - before.waited)
-    }
-}
-
 const UNKNOWN: u32 = u32::MAX;
 /// Limit below which a run counts as cheap. It is about ten times a receive and a send on loopback.
 /// Waking another thread would cost as much.
@@ -239,6 +207,38 @@ fn own_part(elapsed: Duration, began: ThreadUsage, ended: ThreadUsage) -> (Durat
 /// A run counts as preempted if it took longer than its CPU time, plus a quarter of that, plus this
 /// margin.
 const PREEMPTED: Duration = Duration::from_micros(200);
+
+thread_local! {
+    /// Nanoseconds of all announced waits on this thread.
+    static WAITED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Notes the length of an announced wait of this thread, in nanoseconds.
+pub(super) fn note_waited(nanos: u64) {
+    WAITED.set(WAITED.get() + nanos);
+}
+
+/// Times consecutive runs on a thread. Announced waits are left out: a worker that waits holds nothing
+/// that other workers could use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lap {
+    /// Start of this lap, and end of the one before.
+    pub(crate) now: Instant,
+    waited: u64,
+}
+
+impl Lap {
+    /// Starts a lap at `now`, on this thread.
+    pub(crate) fn from(now: Instant) -> Self {
+        Self { now, waited: WAITED.get() }
+    }
+
+    /// Ends this lap and starts the next one. Returns the length of this one, in nanoseconds.
+    pub(crate) fn end(&mut self) -> u64 {
+        let before = mem::replace(self, Self::from(clock::now()));
+        self.now.nanos_since(before.now).saturating_sub(self.waited - before.waited)
+    }
+}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

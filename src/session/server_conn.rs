@@ -106,8 +106,8 @@ impl ServerConn {
         if table.get(&id).is_some_and(|session| !session.shared().mail(|mail| mail.is_closed())) {
             return Err(NotOpened::Duplicate);
         }
-        // Behind the look at the mailbox, because a session of one statement closes it uncounted. Only
-        // this thread opens sessions of the connection.
+        // A session of one statement whose mailbox is closed is not counted any more, so the mailbox was
+        // checked first. Only this thread opens sessions of the connection.
         if conn.sessions.load(Ordering::Relaxed) >= config.max_sessions_per_connection {
             return Err(NotOpened::Limit(too_many()));
         }

@@ -317,6 +317,13 @@ fn each_counter_that_tells_of_a_limit_is_on_the_page() {
 /// Record of the abuses.
 const RECORD: &str = include_str!("../../benches/record/2026-11-29-report/abuse/abuse.md");
 
+const README: &str = include_str!("../../README.md");
+
+/// A page without its line breaks.
+fn in_one_line(page: &str) -> String {
+    page.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Rows of the table in the record of the abuses.
 fn recorded() -> Vec<BTreeMap<&'static str, &'static str>> {
     rows(RECORD, "abuse")
@@ -364,9 +371,7 @@ fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
     let ratios: Vec<_> = recorded().iter().map(|row| spread(row["p99 B / A"])).collect();
     let count = |kept: fn(&[f64; 3]) -> bool| ratios.iter().filter(|&ratio| kept(ratio)).count();
     let [kept, surely] = [count(|ratio| ratio[0] <= 1.5), count(|ratio| ratio[2] < 1.5)];
-    for page in [PAGES[0], include_str!("../../README.md")] {
-        let page: Vec<_> = page.split_whitespace().collect();
-        let page = page.join(" ");
+    for page in [PAGES[0], README].map(in_one_line) {
         let median = [format!("for {kept} of the 44"), format!("for {kept} of 44")];
         assert!(median.iter().any(|text| page.contains(text)), "{kept}");
         assert!(page.contains(&format!("for {surely} of them with an interval")), "{surely}");
@@ -374,7 +379,7 @@ fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
 }
 
 #[test]
-fn how_often_the_cpus_are_too_busy_for_any_server_is_what_the_record_says() {
+fn for_how_many_abuses_an_unattacked_server_gets_slower_is_what_the_record_says() {
     let missed: Vec<_> =
         recorded().into_iter().filter(|row| spread(row["p99 B / A"])[0] > 1.5).collect();
     // The p99 of neighbours: without the abuse, beside it, and at an unattacked server meanwhile.
@@ -384,13 +389,10 @@ fn how_often_the_cpus_are_too_busy_for_any_server_is_what_the_record_says() {
         p99[2] > 1.5 * p99[0]
     };
     let (rise, missed) = (missed.iter().filter(rises).count(), missed.len());
-    let page = PAGES[0].split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        page.contains(&format!("For {rise} of the {missed} abuses above 1.5")),
-        "{rise} {missed}"
-    );
-    let readme = include_str!("../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(readme.contains(&format!("For {rise} of the {missed} others")), "{rise} {missed}");
+    for (page, abuses) in [(PAGES[0], "abuses above 1.5"), (README, "others")] {
+        let text = format!("For {rise} of the {missed} {abuses}");
+        assert!(in_one_line(page).contains(&text), "{text}");
+    }
 }
 
 /// The numbers in the first parentheses that hold nothing else and end in a colon, as in `(31, 32):`.

@@ -93,6 +93,7 @@ impl<S: Service> Session<S> {
             Ok(Err(error)) => error.into_fatal(),
             Err(payload) => self.panicked(payload),
         };
+        // The client may open another session as soon as it has the error.
         body.counted = None;
         self.write(out, |encoder| put_error(encoder, &error));
         self.close_after_final_message(body, out, None);
@@ -290,11 +291,8 @@ impl<S: Service> Session<S> {
     /// Sets the class of the session by what its service says.
     pub(super) fn look_at_transaction(&self, body: &Body<S::Session>) {
         if let Some(session) = &body.session {
-            let progress = self
-                .shared
-                .conn
-                .group()
-                .guard("in_transaction", || self.served.service.in_transaction(session));
+            let in_transaction = || self.served.service.in_transaction(session);
+            let progress = self.shared.conn.group().guard("in_transaction", in_transaction);
             let outside = self.shared.conn.class;
             let class =
                 if progress == Some(true) { outside.or(Class::InProgress) } else { outside };
@@ -309,10 +307,8 @@ impl<S: Service> Session<S> {
                 self.shared.conn.count(counter);
             }
             if let Some(session) = &mut body.session {
-                self.shared
-                    .conn
-                    .group()
-                    .guard("cancelled", || self.served.service.cancelled(session));
+                let cancelled = || self.served.service.cancelled(session);
+                self.shared.conn.group().guard("cancelled", cancelled);
             }
         }
         StepResult::Continue
