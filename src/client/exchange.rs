@@ -498,14 +498,14 @@ impl Exchange {
             return self.kill(&Error::protocol("a malformed error"), shared);
         };
         let is_last = self.sent().nth(1).is_none();
-        let session = self.session;
         let Some(slot) = self.current() else { return };
         if reply.is_cache_miss()
             && is_last
             && slot.is_untouched()
             && let Some(message) = slot.again.take()
         {
-            shared.send(session, &message);
+            // The text waits like any request while the backlog is long.
+            slot.place = Place::Held(message);
             return self.send_held(shared);
         }
         let asked = slot.asked();

@@ -324,6 +324,34 @@ fn what_the_server_does_not_know_by_its_digest_is_sent_again() {
 }
 
 #[test]
+fn after_a_miss_the_text_waits_while_the_backlog_is_long() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.request(session, Request::sql("often").cached()).expect("it lives");
+    assert_eq!(bench.sent(), [Sent::Digest(session)]);
+    bench.state.set_full(true);
+    bench.error(session, CACHE_MISS);
+    let next = bench.ask(session, "next");
+    assert_eq!(bench.sent(), []);
+    bench.state.set_full(false);
+    assert_eq!(bench.sent(), [text(session, "often"), text(session, "next")]);
+    bench.answer(session, "often");
+    bench.answer(session, "next");
+    bench.good(session, seq, "often");
+    bench.good(session, next, "next");
+
+    // No caller waits for this one any more.
+    let seq = bench.request(session, Request::sql("left").cached()).expect("it lives");
+    bench.sent();
+    bench.state.set_full(true);
+    bench.error(session, CACHE_MISS);
+    drop(bench.state.abandon(session, seq));
+    bench.state.set_full(false);
+    assert_eq!(bench.sent(), []);
+    assert!(bench.state.is_session_idle(session));
+}
+
+#[test]
 fn with_others_behind_it_a_miss_is_an_error() {
     let mut bench = Bench::ready();
     let session = bench.session();
