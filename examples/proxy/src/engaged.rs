@@ -10,7 +10,7 @@ use epoll_group::session::SessionError;
 use crate::ask::Stage;
 use crate::cancel::Ticket;
 use crate::front::{Front, State};
-use crate::nodes::{Lease, Nodes};
+use crate::nodes::{Lease, Name, Nodes};
 use crate::passage::{End, User};
 
 /// A session borrowed for one statement. If its answer does not end, the pool closes the session.
@@ -23,6 +23,10 @@ pub struct Borrowed {
 }
 
 impl User for Borrowed {
+    fn node(&self) -> &Name {
+        &self.nodes.get(self.node).name
+    }
+
     fn ended(mut self, end: End<'_>) {
         let front = Arc::clone(&self.front);
         if let End::Lost(_) = end {
@@ -165,6 +169,10 @@ impl Engaged {
 }
 
 impl User for Engaged {
+    fn node(&self) -> &Name {
+        &self.nodes.get(self.node).name
+    }
+
     fn ended(mut self, end: End<'_>) {
         let Some(purpose) = self.purpose.take() else { return };
         if let End::Lost(_) = end {

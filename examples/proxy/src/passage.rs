@@ -6,6 +6,7 @@ use epoll_group::codec::message::ServerKind;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 
 use crate::ask::is_said;
+use crate::nodes::Name;
 use crate::refuse::of_node;
 
 /// The answer of a data node, frame by frame as it comes. The session goes back when the answer has
@@ -19,6 +20,9 @@ pub struct Passage<U: User> {
 
 /// Owner of the session in which an answer comes.
 pub trait User: Send + 'static {
+    /// The data node that answers.
+    fn node(&self) -> &Name;
+
     /// Called when the answer has ended. A drop without this call means that the answer was given
     /// up.
     fn ended(self, end: End<'_>);
@@ -78,11 +82,9 @@ impl<U: User> Relay for Passage<U> {
             }
             Ok(Piece::End) => return Ok(Relayed::End(self.end())),
             Err(error) => {
-                let text = of_node("in the middle of its answer", &error);
-                if let Some(user) = self.user.take() {
-                    let is_said = is_said(&error);
-                    user.ended(if is_said { End::Failed(&text) } else { End::Lost(&text) });
-                }
+                let Some(user) = self.user.take() else { return Err(SessionError::interrupted()) };
+                let text = of_node(user.node(), &error);
+                user.ended(if is_said(&error) { End::Failed(&text) } else { End::Lost(&text) });
                 return Err(text);
             }
         };

@@ -74,6 +74,8 @@ fn a_loss_in_the_middle_of_an_answer_starts_a_probe() {
             // The data node interrupted the statement before its connections were cut.
             return false;
         }
+        let said = error.to_string();
+        assert!(said.contains("data node n0 was lost"), "{said}");
         until("it is the turn of the stand-by", || world.fleet.nodes.get(0).version().0 == 1);
         true
     };
