@@ -93,7 +93,7 @@
 //! | [`session::Deferred`] | owner | answers its request with an error |
 //! | [`client::Client`] | owner, shared by clones, sessions and answers | the last drop closes its connections |
 //! | [`client::Session`] | owner | closes the session, after the answers to its requests |
-//! | [`client::Pending`], [`client::Answer`] | owner | interrupts the request and discards the rest of its answer |
+//! | [`client::Pending`], [`client::Answer`] | owner | discards the rest of its answer, and interrupts the request if no wanted one was sent behind it |
 //! | [`pool::Pool`] | owner, shared by clones | the last drop closes the pool |
 //! | [`pool::Pooled`] | owner | returns the connection to its pool |
 //!

@@ -146,7 +146,7 @@ options! {
         reconnect_min: Duration = 50 * MILLISECOND, MILLISECOND..=DAY;
 
         /// Longest pause between two attempts to connect. A connection that ends sooner than that
-        /// counts as failed. *Range* 1 ms..=1 day. *Default* 2 s.
+        /// lengthens the pauses as a failed one does. *Range* 1 ms..=1 day. *Default* 2 s.
         reconnect_max: Duration = 2 * SECOND, MILLISECOND..=DAY;
     }
 }

@@ -109,7 +109,7 @@ impl Request {
 
     /// Sends a digest in place of the text or plan, and sends these only if the server does not
     /// know the digest. It saves bytes and parsing for frequent requests. It has no effect on
-    /// auto-commit statements, because servers do not support it there.
+    /// auto-commit statements, because some servers do not support it there.
     ///
     /// The client sends the request again by itself. If it cannot do so, the request was not
     /// executed: it ends in error 8000 if another request was sent behind it, and in error 1317 if

@@ -230,7 +230,8 @@ impl Handle {
     /// [`Protocol::connect_failed`] is called. If the backlog of a Unix socket is full, the
     /// connection fails at once.
     ///
-    /// In a [drain](crate::Runtime::drain) outgoing connections end after the accepted ones.
+    /// A worker's connection is served by its own group. On other threads the groups take turns. In a
+    /// [drain](crate::Runtime::drain) outgoing connections end after the accepted ones.
     ///
     /// # Errors
     ///

@@ -33,7 +33,8 @@ type Turn = Box<dyn FnOnce()>;
 ///
 /// A `Handle` of a runtime is a host: the workers of its runtime run everything. Without a host
 /// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
-/// `pool-connect` for each connect, which ends with the connect.
+/// `pool-connect` for each connect, and for each check for a caller that does not wait. The thread ends
+/// with the connect or check.
 ///
 /// A host may drop code instead of running it. A connect or a check then counts as failed. If it
 /// drops code that was given to [`after`](Self::after), the pool gives it such code again with the

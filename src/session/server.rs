@@ -17,7 +17,9 @@ use crate::sys::clock;
 
 /// Serves a [`Service`] on connections. [`listen`](crate::Handle::listen) takes it.
 ///
-/// One value may serve several listeners of one runtime. They share the caches.
+/// A value serves one listener, which may have several sockets ([`listen_on`](crate::Handle::listen_on)).
+/// For another listener of the same service, such as one with TLS, make another value with
+/// [`shared`](Self::shared). It has caches and limits of its own: those of logins and of waiting writers.
 pub struct Server<S: Service> {
     service: Arc<S>,
     accounts: Accounts,

@@ -247,6 +247,7 @@ const FIXED: &[(&str, &str, &str)] = &[
     ("10 ms doubling", "net/accept.rs", "FIRST_PAUSE: Duration = Duration::from_millis(10);"),
     ("to 1 s", "net/accept.rs", "LONGEST_PAUSE: Duration = Duration::from_secs(1);"),
     ("64 bytes for headers", "net/receive.rs", "HEADER_ALLOWANCE: usize = 64;"),
+    ("layers of a connection**: 8;", "net/layers.rs", "MOST_LAYERS: usize = 8;"),
     ("64 MiB. Both", "codec/encoder.rs", "DEFAULT_MAX_LENGTH: u32 = 64 << 20;"),
     ("256 of", "codec/encoder/buffer/pool.rs", "DEFAULT_PAGES: usize = 256;"),
     ("of 16 KiB", "codec/encoder/buffer/pool.rs", "DEFAULT_PAGE_BYTES: usize = 16 << 10;"),
