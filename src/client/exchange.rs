@@ -251,7 +251,8 @@ impl Exchange {
         self.cancellable = true;
     }
 
-    /// Interrupts the running statement, if no kill can reach another one.
+    /// Interrupts the running statement, if no kill can reach another one. A statement that waits for the
+    /// backlog ends without being sent.
     ///
     /// A kill names a session and no request, so the server interrupts the oldest unanswered one. A
     /// request that is sent behind the kill is safe, because the server reads in order.
@@ -259,13 +260,21 @@ impl Exchange {
         if self.once || self.risks_next() {
             return;
         }
-        let session = self.session;
-        if let Some(slot) = self.sent().find(|slot| slot.is_request_sent())
-            && slot.asked() == Asked::Statement
-        {
-            shared.kill(session, KillSessionType::Query);
-            // If it were sent again, it would run although it was interrupted.
-            slot.cancelled |= slot.again.take().is_some();
+        let first = self
+            .slots
+            .range_mut(self.answered..)
+            .find(|slot| !slot.is_answered() && slot.asked() != Asked::Open);
+        if let Some(slot) = first.filter(|slot| slot.asked() == Asked::Statement) {
+            if slot.is_held() {
+                let kind = ErrorKind::Server(Arc::new(interrupted()));
+                slot.finish(Err(Error::not_sent(kind)));
+                slot.answer(&mut shared.unanswered);
+                shared.events.extend(slot.take_watcher());
+            } else {
+                shared.kill(self.session, KillSessionType::Query);
+                // If it were sent again, it would run although it was interrupted.
+                slot.cancelled |= slot.again.take().is_some();
+            }
         }
         self.send_held(shared);
     }

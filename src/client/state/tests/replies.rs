@@ -340,6 +340,22 @@ fn after_a_miss_the_text_waits_while_the_backlog_is_long() {
     bench.good(session, seq, "often");
     bench.good(session, next, "next");
 
+    // What is cancelled meanwhile never runs, whether its digest was sent or not.
+    for is_full_before in [false, true] {
+        bench.state.set_full(is_full_before);
+        let seq = bench.request(session, Request::sql("gone").cached()).expect("it lives");
+        if !is_full_before {
+            bench.sent();
+            bench.state.set_full(true);
+            bench.error(session, CACHE_MISS);
+        }
+        bench.state.cancel(session);
+        bench.fails(session, seq, INTERRUPTED, Fate::NotSent);
+        bench.state.set_full(false);
+        assert_eq!(bench.sent(), []);
+        assert!(bench.state.is_session_idle(session));
+    }
+
     // No caller waits for this one any more.
     let seq = bench.request(session, Request::sql("left").cached()).expect("it lives");
     bench.sent();
