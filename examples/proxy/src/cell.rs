@@ -49,7 +49,8 @@ pub fn check_order(column: &ColumnMetaData, texts_by_bytes: bool) -> Result<(), 
             Err(unroutable(format_args!("an order by `{name}`"), why))
         }
         FieldType::Bytes if !is_binary && !texts_by_bytes => {
-            let why = "which text comes first depends on its collation (text_order is not set)";
+            let why = "which text comes first depends on its collation: text_order is not set, or \
+                       character_set_results was changed";
             Err(unroutable(format_args!("an order by the text `{name}`"), why))
         }
         _ => Ok(()),

@@ -113,6 +113,14 @@ fn default_schema() -> String {
     "sbtest".to_owned()
 }
 
+/// Most sessions, and most waiting statements, of a data node.
+const MOST: u64 = 1 << 20;
+const DAY_MS: u64 = 86_400_000;
+/// Age at which a session of a data node is replaced.
+const LONGEST_AGE: Duration = Duration::from_secs(30 * 60);
+/// Least time for a new session of a data node.
+const LEAST_TO_CONNECT: Duration = Duration::from_secs(3);
+
 const fn default_connections() -> usize {
     2
 }
@@ -168,11 +176,20 @@ impl File {
             let text = format!("node {} has no user, or not 1 to 1024 connections", node.name);
             return Err(ConfigError(text));
         }
-        if self.pool.max == 0 || self.pool.min_idle > self.pool.max {
-            return wrong("[pool] max is at least 1 and at least min_idle");
-        }
-        if self.pool.statement_ms == 0 || self.pool.silence_ms == 0 {
-            return wrong("[pool] statement_ms and silence_ms are at least 1");
+        let Pool { max, min_idle, max_waiting, idle_seconds, statement_ms, silence_ms } = self.pool;
+        for (field, value, range) in [
+            ("max", max as u64, 1..=MOST),
+            ("min_idle", min_idle as u64, 0..=max as u64),
+            ("max_waiting", max_waiting as u64, 0..=MOST),
+            ("idle_seconds", idle_seconds, 0..=LONGEST_AGE.as_secs()),
+            ("statement_ms", statement_ms, 1..=365 * DAY_MS),
+            ("silence_ms", silence_ms, 1..=DAY_MS),
+        ] {
+            if !range.contains(&value) {
+                let (least, most) = range.into_inner();
+                let text = format!("[pool] {field} is {value}, not {least} to {most}");
+                return Err(ConfigError(text));
+            }
         }
         Ok(())
     }
@@ -231,17 +248,16 @@ impl File {
 
     pub fn patience(&self) -> Patience {
         let pool = &self.pool;
+        let silence = Duration::from_millis(pool.silence_ms);
         let limits = Limits::default()
+            .connect_timeout(silence.max(LEAST_TO_CONNECT))
+            .max_age(LONGEST_AGE)
             .max(pool.max)
             .min_idle(pool.min_idle)
             .max_waiting(pool.max_waiting)
             .idle_timeout(Duration::from_secs(pool.idle_seconds))
             .unused_after(Duration::MAX);
-        Patience {
-            limits,
-            statement: Duration::from_millis(pool.statement_ms),
-            silence: Duration::from_millis(pool.silence_ms),
-        }
+        Patience { limits, statement: Duration::from_millis(pool.statement_ms), silence }
     }
 }
 
@@ -303,6 +319,17 @@ mod tests {
         ] {
             let error = parsed(wrong).expect_err(wrong);
             assert!(error.contains(reason), "{wrong}: {error}");
+        }
+        for (line, reason) in [
+            ("max = 0", "max is 0, not 1 to 1048576"),
+            ("min_idle = 257", "min_idle is 257, not 0 to 256"),
+            ("max_waiting = 1_048_577", "max_waiting is 1048577, not 0 to 1048576"),
+            ("idle_seconds = 1_801", "idle_seconds is 1801, not 0 to 1800"),
+            ("statement_ms = 0", "statement_ms is 0, not 1 to 31536000000"),
+            ("silence_ms = 86_400_001", "silence_ms is 86400001, not 1 to 86400000"),
+        ] {
+            let error = parsed(&format!("[tables]\n[pool]\n{line}")).expect_err(line);
+            assert!(error.contains(reason), "{line}: {error}");
         }
         for node in
             ["user = \"\"", "user = \"a\"\nconnections = 0", "user = \"a\"\nconnections = 1025"]

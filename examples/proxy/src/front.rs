@@ -118,8 +118,10 @@ pub struct Place {
 /// Limit of settings of a client. Each setting is repeated in every session of a data node that the
 /// client uses.
 const MOST_SETTINGS: usize = 64;
+/// Limit of settings of the next transaction.
+const MOST_NEXT: usize = 8;
 /// Limit of steps in a transaction before it is at a node.
-const MOST_STEPS: usize = 64;
+const MOST_STEPS: usize = 16;
 /// Longest error text that is kept, in bytes.
 const LONGEST_ERROR: usize = 2048;
 /// MySQL's number for a transaction that was rolled back for another.
@@ -247,8 +249,8 @@ impl State {
         if self.is_in_transaction() {
             return Err(in_transaction());
         }
-        if self.next.len() == MOST_SETTINGS {
-            return Err(too_many_settings(MOST_SETTINGS));
+        if self.next.len() == MOST_NEXT {
+            return Err(too_many_settings(MOST_NEXT));
         }
         self.next.push(request);
         Ok(())

@@ -22,9 +22,11 @@ use crate::refuse::{not_utf8, of_node, unknown_database, unroutable, wrong_argum
 use crate::route::{self, Cache, Effect, Own, Rows, Statement};
 use crate::turn::{Turn, Work};
 
-/// Longest request about a session, in bytes. A session keeps up to 129 of them: 64 settings, and
-/// 65 steps of a transaction.
-const LONGEST_KEPT: usize = 16 * 1024;
+/// Longest request about a session, in bytes. A session keeps up to 64 settings, if it has a session of a
+/// data node, too.
+const LONGEST_SETTING: usize = 16 * 1024;
+/// Longest request about a transaction that is at no data node yet, in bytes. A session keeps up to 16.
+const LONGEST_STEP: usize = 1024;
 
 /// Everything that sessions share.
 pub struct Proxy {
@@ -73,10 +75,15 @@ impl Proxy {
         if let Work::Own(Own::Set { mode: Some(argument), .. }) = work {
             check_mode(sql.message.args.get(argument))?;
         }
-        let mut request = passed_on(sql.message, sql.text);
+        let schema = &self.statements.catalogue().schema;
+        let mut request = passed_on(sql.message, sql.text, schema);
         match &work {
-            Work::Own(_) => {
-                check_kept(ClientMessage::ExecSql(request.clone()).body_bytes())?;
+            Work::Own(own) => {
+                let limit = match own {
+                    Own::Begin | Own::Savepoint(..) | Own::NextTransaction => LONGEST_STEP,
+                    _ => LONGEST_SETTING,
+                };
+                check_kept(ClientMessage::ExecSql(request.clone()).body_bytes(), limit)?;
             }
             Work::Gather { merge, .. } => {
                 request.chunk_result = None;
@@ -132,16 +139,16 @@ impl Proxy {
 }
 
 /// Refuses a long request about the session, which the session may keep until the client goes.
-fn check_kept(bytes: usize) -> Result<(), SessionError> {
-    if bytes > LONGEST_KEPT {
-        let why = format!("with its arguments it has {bytes} bytes, above {LONGEST_KEPT}");
+fn check_kept(bytes: usize, limit: usize) -> Result<(), SessionError> {
+    if bytes > limit {
+        let why = format!("with its arguments it has {bytes} bytes, above {limit}");
         return Err(unroutable("the statement about the session", why));
     }
     Ok(())
 }
 
 fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), SessionError> {
-    check_kept(savepoint.name.len())?;
+    check_kept(savepoint.name.len(), LONGEST_STEP)?;
     let name = std::str::from_utf8(savepoint.name).map_err(|_| not_utf8())?;
     let request = client::Request::savepoint(savepoint.action, name);
     Ok((Work::Own(Own::Savepoint(name.to_owned(), savepoint.action)), request))
@@ -159,10 +166,12 @@ fn check_mode(argument: Option<&Any>) -> Result<(), SessionError> {
     route::check_mode(mode.as_deref())
 }
 
-/// The request to a data node for a client's request. The digest is the proxy's own.
-fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
+/// The request to a data node for a client's request. The digest is the proxy's own. The schema is named,
+/// because it may not be the first of the node's account.
+fn passed_on(message: &StmtExecute, text: &[u8], schema: &str) -> StmtExecute {
     StmtExecute {
         stmt: Some(text.to_vec()),
+        schema_name: Some(schema.as_bytes().to_vec()),
         args: message.args.clone(),
         compact_metadata: message.compact_metadata,
         reset_error: Some(true),
@@ -326,14 +335,14 @@ mod tests {
         let decided = StmtExecute {
             stmt: Some(b"select ?".to_vec()),
             namespace: None,
-            schema_name: None,
+            schema_name: Some("stock".into()),
             encoding: None,
             token: None,
             reset_error: Some(true),
             stmt_digest: None,
             ..message.clone()
         };
-        assert_eq!(passed_on(&message, b"select ?"), decided);
+        assert_eq!(passed_on(&message, b"select ?", "stock"), decided);
     }
 
     #[test]

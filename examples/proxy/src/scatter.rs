@@ -90,7 +90,8 @@ pub fn start(turn: Turn, places: Option<Vec<Place>>) {
 }
 
 /// Starts each ask when the one before it has its session. All statements borrow in the order of the
-/// nodes. Otherwise two of them could each hold the last session that the other waits for.
+/// nodes. Otherwise two of them could each hold the last session that the other waits for. Only a retry of
+/// a lost statement may borrow out of order, until the deadline.
 fn start_in_turn(mut asks: VecDeque<(Ask, Option<Lease>, Then)>) {
     let Some((mut ask, lease, then)) = asks.pop_front() else { return };
     ask.has_borrowed = Some(Box::new(move || start_in_turn(asks)));

@@ -56,6 +56,8 @@ struct Stream {
     answer: Option<Answer>,
     /// Frames of its columns.
     columns: Vec<Vec<u8>>,
+    /// Memory of these frames.
+    column_bytes: usize,
     /// The first row that was not passed on.
     row: Option<Vec<u8>>,
     /// Values that this row, or the one before it, is ordered by.
@@ -92,6 +94,9 @@ enum Step {
 /// Number of rows that one call skips, and that it drops of each node at the end.
 const ROWS_A_CALL: usize = 256;
 
+/// Memory for the columns of one node. It is enough for 4 096 columns, MySQL's limit.
+const MOST_COLUMN_BYTES: usize = 4 << 20;
+
 /// Number of warnings that are passed on, of all nodes together.
 const MOST_WARNINGS: usize = 64;
 
@@ -100,6 +105,7 @@ impl Spread {
         let stream = |answer| Stream {
             answer: Some(answer),
             columns: Vec::new(),
+            column_bytes: 0,
             row: None,
             keys: Vec::new(),
             widened: Vec::new(),
@@ -184,6 +190,14 @@ impl Spread {
         while let (None, Some(answer)) = (&stream.row, &mut stream.answer) {
             match answer.try_frame() {
                 Ok(Piece::Frame(ServerKind::ColumnMetaData, body)) if self.layout.is_none() => {
+                    stream.column_bytes += body.len() + size_of::<Vec<u8>>();
+                    if stream.column_bytes > MOST_COLUMN_BYTES {
+                        let name = self.lent.name(at);
+                        let why = format!(
+                            "the columns from data node {name} have more than {MOST_COLUMN_BYTES} bytes"
+                        );
+                        return Err(unroutable("the answer to the select", why));
+                    }
                     stream.columns.push(body.to_vec());
                 }
                 Ok(Piece::Frame(ServerKind::Row, body)) => {

@@ -216,6 +216,14 @@ impl Turn {
             });
             return self.finish(Err(error));
         }
+        // Texts that come in another character set have another order, and different ones may be equal.
+        let changed = state.has_set(&["character_set_results".to_owned()]);
+        let merge = merge.map(|(merge, range)| {
+            let texts_by_bytes = merge.texts_by_bytes && !changed;
+            let is_same = texts_by_bytes == merge.texts_by_bytes;
+            let same = || Arc::new(Merge { texts_by_bytes, ..Merge::clone(&merge) });
+            (if is_same { merge } else { same() }, range)
+        });
         state.drop_next();
         let places = nodes.iter().map(|node| state.place(*node, false)).collect();
         drop(state);

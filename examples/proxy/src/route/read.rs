@@ -75,10 +75,15 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     }
     check_depth(&tokens)?;
     let looked = look(&tokens);
-    let mut parsed = Parser::new(&MySqlDialect {})
-        .with_tokens_with_locations(tokens)
+    let mut parser = Parser::new(&MySqlDialect {}).with_tokens_with_locations(tokens);
+    let mut parsed = parser
         .parse_statements()
         .map_err(|error| syntax(format_args!("the proxy cannot read it: {error}")))?;
+    // At a word `END`, which may be an alias, the parser stops and calls the rest no error.
+    let rest = parser.peek_token();
+    if rest.token != Token::EOF {
+        return Err(syntax(format_args!("the proxy cannot read it from `{rest}` on")));
+    }
     let Some(statement) = parsed.pop() else { return Err(syntax("the statement is empty")) };
     if !parsed.is_empty() {
         return Err(unroutable("several statements in one text", "each may be for another node"));

@@ -201,6 +201,10 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             let why = "a select over several data nodes would have more rows";
             return Err(unroutable("a change of sql_select_limit", why));
         }
+        if name == "completion_type" && !is_one_of(value, &["0", "no_chain", "default"]) {
+            let why = "a commit would begin the next transaction, of which the proxy knows nothing";
+            return Err(unroutable("this completion_type", why));
+        }
         if !is_constant(value) {
             let why = "only a constant is the same on all nodes";
             return Err(unroutable(format_args!("a change of {name}"), why));
@@ -313,6 +317,15 @@ fn constant(value: &Expr) -> Option<&str> {
         }) => Some(text),
         _ => None,
     }
+}
+
+/// True if the value is one of these words or numbers.
+fn is_one_of(value: &Expr, words: &[&str]) -> bool {
+    let word = match value {
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => Some(text.as_str()),
+        other => constant(other),
+    };
+    word.is_some_and(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
 fn is_constant(value: &Expr) -> bool {

@@ -171,7 +171,14 @@ pub(super) fn insert(insert: &Insert, facts: &Facts<'_>) -> Result<Statement, Se
                 path(column)
                     .is_some_and(|path| path.last().is_some_and(|name| name == table.column))
             };
-            let at = insert.columns.iter().position(named).ok_or_else(missing)?;
+            let mut places = (0..insert.columns.len()).filter(|at| named(&insert.columns[*at]));
+            let at = places.next().ok_or_else(missing)?;
+            if places.next().is_some() {
+                return Err(unroutable(
+                    "the insert",
+                    format_args!("it names {} twice", table.column),
+                ));
+            }
             let rows = values.rows.iter().map(|row| {
                 value(row.content.get(at).ok_or_else(|| {
                     unroutable("the insert", "a row has fewer values than there are columns")

@@ -196,6 +196,42 @@ fn what_is_nested_too_deep_does_not_end_the_process() {
     assert_eq!(routed(&wide, &[]), "n1");
 }
 
+/// The parser stops at this word, and calls the rest no error.
+#[test]
+fn what_stands_behind_the_alias_end_is_not_passed_on_unread() {
+    for text in [
+        "select k end from sbtest1",
+        "select user end from mysql.user",
+        "select k from sbtest1 end, settings",
+        "select k end from settings into @a",
+        "select k from settings end; drop table settings",
+        "update settings set k = 1 end, sbtest1",
+    ] {
+        assert_eq!(routed(text, &[]), "1064", "{text}");
+    }
+    let case = "select case k when 1 then 2 end from sbtest1 where id = 5";
+    assert_eq!(routed(case, &[]), "n1");
+}
+
+#[test]
+fn an_insert_names_the_column_of_the_node_once() {
+    check(&[
+        ("insert into sbtest1 (id, k, ID) values (1, 2, 4)", "1235"),
+        ("insert into sbtest1 (k, id) values (1, 2)", "n2 write"),
+    ]);
+}
+
+#[test]
+fn a_commit_never_begins_the_next_transaction() {
+    for value in ["1", "2", "'CHAIN'", "release", "?", "-1"] {
+        assert_eq!(routed(&format!("set completion_type = {value}"), &[]), "1235", "{value}");
+    }
+    for value in ["0", "NO_CHAIN", "'no_chain'", "default"] {
+        let routed = routed(&format!("set @@session.completion_type = {value}"), &[]);
+        assert!(routed.starts_with("Own(Set"), "{value}: {routed}");
+    }
+}
+
 #[test]
 fn a_text_above_a_mebibyte_is_not_read() {
     let text = format!("select c from sbtest1 where id = 5 and c = '{}'", "x".repeat(1 << 20));

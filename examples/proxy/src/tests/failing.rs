@@ -182,6 +182,45 @@ impl Service for Breaking {
     }
 }
 
+/// A server whose answers have very long columns.
+struct Wide;
+
+impl Service for Wide {
+    type Session = ();
+
+    fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
+        Ok(Account::new("proxy"))
+    }
+
+    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::default()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        _: session::Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let name = "c".repeat(2 << 10);
+        reply.columns(&vec![Column::signed(&name); 4096])
+    }
+}
+
+#[test]
+fn columns_without_end_are_not_kept() {
+    let _alone = super::alone();
+    let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
+    let runtime = runtime.expect("it starts");
+    let listener = runtime.listen("127.0.0.1:0", session::Server::new(Wide)).expect("it listens");
+    let wide = listener.local_addr().to_string();
+    let fleet = Fleet::start_with(2, patience(), |_| vec![wide.clone()]).expect("they start");
+    let mut session = fleet.client(&runtime).and_then(|client| Ok(client.session()?));
+    let (code, said) = refused(session.as_mut().expect("it is there"), "select c from sbtest1");
+    assert_eq!(code, 1235);
+    assert!(said.contains("have more than 4194304 bytes"), "{said}");
+}
+
 #[test]
 fn a_loss_in_the_answer_to_a_definition_starts_a_probe() {
     let _alone = super::alone();
