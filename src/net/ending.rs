@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::close::{Close, CloseReason, HalfClose};
-use super::conn::{READABLE, RESET};
+use super::conn::{HUNG_UP, READABLE, RESET};
 use super::phase::Phase;
 use super::receive::Round;
 use super::recv_state::{Ending, Next, Recv, Stage};
@@ -57,6 +57,7 @@ impl Round<'_> {
 
     /// Handles the drain. The input that had arrived is received, or as much of it as `next` says.
     pub(super) fn look_at_drain(&self, recv: &mut Recv, next: Next) {
+        let has_more = next == Next::Requeue && !self.is_dry(recv, next);
         match recv.stage {
             Stage::Connecting { .. } if self.conn.recv.await_holds() => {
                 self.finish(recv, Some(CloseReason::Draining));
@@ -69,7 +70,7 @@ impl Round<'_> {
             // The protocol was notified already.
             Stage::Open if recv.awaiting => {}
             // More input must be received before the drain is handled.
-            Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
+            Stage::Open if has_more => self.conn.notify_recv(DRAIN),
             // The rest of the requests waits until the peer has read, or the user reads again.
             Stage::Open if next == Next::Paused && self.input_waits(recv) => {
                 recv.drain_later = true;
@@ -79,6 +80,21 @@ impl Round<'_> {
             Stage::Open => self.drain(recv),
             _ => {}
         }
+    }
+
+    /// Returns true if this turn of a drain has emptied the socket, or if all that had arrived when the
+    /// drain came has been received: a peer may send so much that the socket is never empty.
+    pub(super) fn is_dry(&self, recv: &mut Recv, next: Next) -> bool {
+        if next != Next::Requeue {
+            return next == Next::Rest;
+        }
+        let left = match recv.drain_left {
+            None => socket::unread_bytes(self.conn.fd()),
+            Some(left) if self.encoded > 0 => left.saturating_sub(self.encoded),
+            Some(left) => left.saturating_sub(self.received),
+        };
+        recv.drain_left = Some(left);
+        left == 0
     }
 
     /// Returns true if unconsumed bytes wait for the user to resume reading.
@@ -91,7 +107,7 @@ impl Round<'_> {
         !self.conn.is_paused()
             || !recv.buf.is_empty()
             || recv.undecoded
-            || socket::has_input(self.conn.fd())
+            || socket::unread_bytes(self.conn.fd()) > 0
     }
 
     /// Handles a drain that had to be postponed.
@@ -134,8 +150,10 @@ impl Round<'_> {
         let quiet = !self.conn.sent_any.fetch_or(sent_any, Ordering::Relaxed);
         recv.idle = quiet && !recv.busy && self.conn.pending.load(Ordering::Relaxed) == 0;
         let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
-        let reads_on = self.conn.origin == Origin::Outgoing
-            || self.conn.reads_while_held.load(Ordering::Relaxed);
+        let reads_on = match self.conn.origin {
+            Origin::Outgoing => !recv.ended,
+            Origin::Accepted => self.conn.reads_while_held.load(Ordering::Relaxed),
+        };
         if reads_on && last_word.is_some() && !self.conn.recv.await_holds() {
             self.await_holds(recv, reason);
         } else {
@@ -167,6 +185,10 @@ impl Round<'_> {
             self.start_closing(recv, reason);
         } else {
             recv.reason = Some(Box::new(reason));
+            if recv.hung_up {
+                // A reset may have come while the connection was still to be read.
+                self.conn.notify_recv(HUNG_UP);
+            }
         }
     }
 
@@ -254,9 +276,8 @@ impl Round<'_> {
 
     /// Looks for a reset by the peer if the connection is not read, as no read reports it then.
     pub(super) fn look_for_reset(&self, recv: &mut Recv) {
-        let open = recv.stage == Stage::Open;
-        let unread =
-            recv.stage == Stage::Finishing || open && (recv.ended || self.conn.is_paused());
+        let rests = recv.ended || recv.aside_until.is_some() || self.conn.is_paused();
+        let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && rests;
         if unread && let Ok(Some(error)) = socket::take_error(self.conn.fd()) {
             recv.ending = Some(Ending::Abort(CloseReason::from_io(error)));
         }

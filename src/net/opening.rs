@@ -176,10 +176,13 @@ impl Round<'_> {
                 recv.handler = Some(handler);
                 // Release: pairs with the Acquire in `TellDrained`, so its call follows `opened`.
                 self.conn.has_opened.store(true, Ordering::Release);
-                if self.conn.origin == Origin::Accepted && recv.silent_until.is_none() {
-                    // The first bytes have no limit, or have come with the end of a handshake.
+                if self.conn.origin == Origin::Accepted {
                     let now = clock::now();
-                    recv.heard_at = Some(now);
+                    if recv.silent_until.is_none() {
+                        // The first bytes have no limit, or have come with the end of a handshake.
+                        recv.heard_at = Some(now);
+                    }
+                    // A silent peer has an idle time-out, too, if the user has set one already.
                     self.arm_idle(recv, now);
                 }
             }

@@ -220,8 +220,8 @@ impl Round<'_> {
             self.notified(recv);
         }
         let mut next = Next::Rest;
-        // A peer that answers each reply with a request would keep the socket from ever running
-        // dry. So a drain reads until it is dry once. Bytes that a pause has kept are delivered
+        // A peer that answers each reply with a request would keep the socket from staying dry. So a
+        // drain reads until it is dry once, or all that had arrived is received. Bytes that a pause has kept are delivered
         // before the drain ends the connection.
         let kept = recv.again || self.keeps_input(recv);
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting && !kept;
@@ -237,6 +237,9 @@ impl Round<'_> {
                 self.receive(recv, context)
             };
             self.note_pause(recv, next);
+            if next == Next::Paused && recv.hung_up && recv.ending.is_none() {
+                self.look_for_reset(recv);
+            }
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.frame_timeout();
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
@@ -247,7 +250,7 @@ impl Round<'_> {
         }
         if recv.ending.is_some() || self.received > 0 && marks.has(ENDING) {
             recv.busy |= marks.has(DRAIN);
-            recv.dry |= marks.has(DRAIN) && next == Next::Rest;
+            recv.dry |= marks.has(DRAIN) && self.is_dry(recv, next);
             let more = if next == Next::Requeue { READABLE } else { Marks::NONE };
             return Next::Release(marks.only(ENDING) | more);
         }
@@ -306,9 +309,6 @@ impl Round<'_> {
             // meanwhile could not leave.
             if self.conn.is_paused() && recv.stage == Stage::Open {
                 self.set_paused(recv, true);
-                if recv.hung_up {
-                    self.look_for_reset(recv);
-                }
                 return Next::Paused;
             }
             if self.is_full(recv) && recv.stage == Stage::Open && recv.handshake_until.is_none() {

@@ -55,6 +55,9 @@ pub(super) struct Recv {
     pub(super) busy: bool,
     /// Set when all input that had arrived before the drain has been received.
     pub(super) dry: bool,
+    /// Number of bytes of that input that are still to be received; `None` until a turn of the drain has
+    /// left some in the socket.
+    pub(super) drain_left: Option<usize>,
     /// Set if no input had arrived and no output waited when the drain came.
     pub(super) idle: bool,
     /// Time by which a peer that has not sent anything must send its first bytes.

@@ -62,11 +62,11 @@ mod tests {
 
     use socket2::SockRef;
 
-    use super::super::conn::READABLE;
+    use super::super::conn::{HUNG_UP, READABLE};
     use super::super::layer::Makers;
     use super::super::{
-        Close, CloseReason, ConnectOptions, Decoded, HalfClose, Input, Layer, LayerState, Sent,
-        Turn,
+        Close, CloseReason, ConnectOptions, Decoded, HalfClose, Hold, Input, Layer, LayerState,
+        Sent, Turn,
     };
     use super::*;
     use crate::config::Config;
@@ -1196,5 +1196,143 @@ mod tests {
         assert!(!world.conn.is_closed());
         world.looks_at(world.now + limit + LATE);
         assert_eq!(world.count(Counter::ClosedFirstBytesTimeout), 1);
+    }
+
+    #[test]
+    fn a_drain_ends_a_connection_whose_peer_sends_more_than_is_read() {
+        let config = Config::default().worker_read_buf_bytes(4 << 10).read_budget_bytes(4 << 10);
+        let calls = Calls::default();
+        let mut world = World::serving(config, |peer| {
+            let (peer, calls) = (peer.try_clone().expect("a descriptor"), Arc::clone(&calls));
+            let sent = AtomicU32::new(0);
+            let code = move |_: &Connection, input: &mut Input<'_>| {
+                input.take_all();
+                if sent.fetch_add(1, Ordering::Relaxed) < WITHOUT_END {
+                    (&peer).write_all(&[0; 4 << 10]).expect("there is room");
+                }
+                Ok(())
+            };
+            Noting { calls, code }
+        });
+        world.runtime.start_draining();
+        world.sends(&[0; 16 << 10]);
+        let received = lock(&calls).iter().position(|call| *call == "draining");
+        // The 16 KiB, and what has come until the end of the first turn.
+        assert!(received.is_some_and(|calls| calls <= 2 * 6), "{received:?} {:?}", lock(&calls));
+        assert!(world.conn.is_closed());
+    }
+
+    /// Resets the connection: bytes that the peer has not read make its close a reset.
+    fn resets(world: &mut World) {
+        world.conn.send(FRAME);
+        world.peer = UnixStream::pair().expect("descriptors").0;
+    }
+
+    #[test]
+    fn a_reset_is_noticed_while_input_is_set_aside() {
+        for together in [false, true] {
+            let (mut world, calls) = Noting::world(|_| {
+                |_: &Connection, input: &mut Input<'_>| {
+                    input.set_aside(clock::now() + IDLE);
+                    Ok(())
+                }
+            });
+            world.peer.write_all(FRAME).expect("there is room");
+            if !together {
+                world.run();
+            }
+            resets(&mut world);
+            world.run();
+            let all = ["received", "released", "closed"];
+            assert_eq!(*lock(&calls), all, "together: {together}");
+            assert_eq!(world.count(Counter::ClosedReset), 1);
+        }
+    }
+
+    /// Takes a hold for all bytes. When they are released, the peer resets the connection, and another
+    /// worker takes the event.
+    struct ResetWhenReleased {
+        peer: Mutex<Option<UnixStream>>,
+        holds: Mutex<Vec<Hold>>,
+    }
+
+    impl Protocol for ResetWhenReleased {
+        type State = ();
+
+        fn opened(&self, conn: &Connection) -> Result<(), Close> {
+            conn.send(FRAME);
+            Ok(())
+        }
+
+        fn received(
+            &self,
+            conn: &Connection,
+            (): &mut (),
+            input: &mut Input<'_>,
+        ) -> Result<(), Close> {
+            input.take_all();
+            lock(&self.holds).push(conn.hold());
+            Ok(())
+        }
+
+        fn released(&self, conn: &Connection, _: Turn) {
+            drop(lock(&self.peer).take());
+            conn.0.notify_recv(READABLE | HUNG_UP);
+        }
+    }
+
+    #[test]
+    fn a_reset_right_before_the_effect_of_a_drain_is_noticed() {
+        let mut world = World::serving(Config::default(), |peer| ResetWhenReleased {
+            peer: Mutex::new(peer.try_clone().ok()),
+            holds: Mutex::default(),
+        });
+        world.run();
+        world.peer.write_all(FRAME).expect("there is room");
+        world.peer = UnixStream::pair().expect("descriptors").0;
+        world.runtime.start_draining();
+        // No further event tells of the reset.
+        while world.runtime.take_task(false) {
+            world.runtime.run(0, None);
+        }
+        assert_eq!(world.count(Counter::ClosedReset), 1);
+    }
+
+    #[test]
+    fn an_idle_time_out_that_is_set_before_the_first_event_counts() {
+        let mut world = World::new(0, Duration::ZERO);
+        world.conn.set_idle_timeout(TIMEOUT / 4);
+        world.run();
+        world.looks_at(world.now + TIMEOUT / 4 - Duration::from_nanos(1));
+        assert!(!world.conn.is_closed());
+        world.looks_at(world.now + Duration::from_nanos(1));
+        assert_eq!(world.count(Counter::ClosedIdleTimeout), 1);
+    }
+
+    #[test]
+    fn a_drain_does_not_wait_for_answers_of_a_server_that_has_finished() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let calls = Calls::default();
+        let code = |_: &Connection, _: &mut Input<'_>| Ok(());
+        let noting = Noting { calls: Arc::clone(&calls), code };
+        let conn = runtime.handle().connect(address, noting).expect("it begins");
+        let (server, _) = listener.accept().expect("it connects");
+        let _hold = conn.hold();
+        let run = || {
+            runtime.take_events();
+            while runtime.take_task(false) || runtime.in_hands() > 0 {
+                runtime.run(0, None);
+            }
+        };
+        run();
+        server.shutdown(Shutdown::Write).expect("it is open");
+        run();
+        assert_eq!(*lock(&calls), ["ended"]);
+        runtime.handle().usage().start_draining_outgoing();
+        runtime.start_draining();
+        run();
+        assert_eq!(*lock(&calls), ["ended", "draining", "closed"]);
     }
 }

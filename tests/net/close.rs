@@ -423,6 +423,30 @@ fn a_drain_resets_nobody_in_the_backlog() {
     }
 }
 
+/// The handler is slower than the peer, so the socket is never empty.
+#[test]
+fn a_drain_ends_a_connection_whose_peer_sends_without_end() {
+    for kind in BOTH {
+        let (inside, entered) = mpsc::channel();
+        let slow = move |_: &Connection, input: &mut Input<'_>| {
+            input.take_all();
+            let _ = inside.send(());
+            let until = Instant::now() + Duration::from_millis(1);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        };
+        let server = Server::start(kind, config(), Bytes::new(slow));
+        let mut peer = server.peer();
+        let sender = thread::spawn(move || while peer.try_send(&[0; 64 << 10]).is_ok() {});
+        (0..20).for_each(|_| entered.recv_timeout(LONG).expect("a call"));
+        let report = server.drain(LONG);
+        assert_eq!((report.finished, report.cut), (1, 0), "{kind:?}: {report}");
+        sender.join().expect("no panic");
+    }
+}
+
 #[test]
 fn a_large_buffer_of_a_silent_connection_is_given_back() {
     for kind in BOTH {
