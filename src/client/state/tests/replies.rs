@@ -340,7 +340,7 @@ fn after_a_miss_the_text_waits_while_the_backlog_is_long() {
     bench.good(session, seq, "often");
     bench.good(session, next, "next");
 
-    // What is cancelled meanwhile never runs, whether its digest was sent or not.
+    // A request that is cancelled meanwhile never runs, also if its digest was sent.
     for is_full_before in [false, true] {
         bench.state.set_full(is_full_before);
         let seq = bench.request(session, Request::sql("gone").cached()).expect("it lives");
