@@ -29,7 +29,6 @@ impl Round<'_> {
         if arrived.bytes > 0 {
             self.heard(recv, context.lap.now);
             self.observe(context);
-            self.encoded += arrived.bytes;
             self.decode(recv, &context.read_buf[..arrived.bytes]);
             arrived.cut |= recv.undecoded;
         }

@@ -89,12 +89,13 @@ impl Round<'_> {
             return next == Next::Rest;
         }
         let left = match recv.drain_left {
+            // The number says nothing about bytes behind an urgent one. A stream that has ended is read whole.
+            None if recv.hung_up => return false,
             None => socket::unread_bytes(self.conn.fd()),
-            Some(left) if self.encoded > 0 => left.saturating_sub(self.encoded),
-            Some(left) => left.saturating_sub(self.received),
+            Some(left) => left.saturating_sub(self.raw.get()),
         };
         recv.drain_left = Some(left);
-        left == 0
+        left == 0 && !recv.undecoded
     }
 
     /// Returns true if unconsumed bytes wait for the user to resume reading.
@@ -107,7 +108,7 @@ impl Round<'_> {
         !self.conn.is_paused()
             || !recv.buf.is_empty()
             || recv.undecoded
-            || socket::unread_bytes(self.conn.fd()) > 0
+            || socket::has_input(self.conn.fd())
     }
 
     /// Handles a drain that had to be postponed.
@@ -278,7 +279,12 @@ impl Round<'_> {
     pub(super) fn look_for_reset(&self, recv: &mut Recv) {
         let rests = recv.ended || recv.aside_until.is_some() || self.conn.is_paused();
         let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && rests;
-        if unread && let Ok(Some(error)) = socket::take_error(self.conn.fd()) {
+        // A socket that is not broken may have an error that it gets over, such as a route that was lost.
+        let is_broken = || socket::hang_ups(self.conn.fd()).is_ok_and(|(_, is_broken)| is_broken);
+        if unread
+            && is_broken()
+            && let Ok(Some(error)) = socket::take_error(self.conn.fd())
+        {
             recv.ending = Some(Ending::Abort(CloseReason::from_io(error)));
         }
     }

@@ -246,7 +246,6 @@ impl Reader<'_, '_> {
         let mut encoded = [0; 8 << 10];
         let received = self.round.recv_into(&mut encoded)?;
         self.note(received.bytes);
-        self.round.encoded += received.bytes;
         self.decode(&encoded[..received.bytes]);
         Ok(())
     }

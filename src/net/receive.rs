@@ -1,5 +1,6 @@
 //! The receiving side of a connection: from readiness to the protocol.
 
+use std::cell::Cell;
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(super) fn run<'a>(
         conn,
         marks: Marks::NONE,
         received: 0,
-        encoded: 0,
+        raw: Cell::new(0),
         timed: false,
         first: false,
         observed: conn.group.note_scheduled(context),
@@ -111,8 +112,8 @@ pub(super) struct Round<'a> {
     pub(super) marks: Marks,
     /// Bytes delivered to the protocol.
     pub(super) received: usize,
-    /// Bytes received for the layers.
-    pub(super) encoded: usize,
+    /// Bytes received from the socket.
+    pub(super) raw: Cell<usize>,
     /// Set when bytes were received, or a layer or a callback with input was called. Then the time
     /// of this run is a valid sample.
     pub(super) timed: bool,
@@ -336,7 +337,7 @@ impl Round<'_> {
             let most = if in_pieces { recv.piece() } else { usize::MAX };
             let began = in_pieces.then(clock::now);
             let arrived = if self.conn.is_layered() {
-                if self.is_spent(self.encoded, turn, context) {
+                if self.is_spent(self.raw.get(), turn, context) {
                     return Next::Requeue;
                 }
                 let arrived = self.recv_and_decode(recv, context, most);
@@ -452,6 +453,7 @@ impl Round<'_> {
     }
 
     fn count_receive(&self, bytes: usize) {
+        self.raw.set(self.raw.get() + bytes);
         let bytes = (Counter::BytesReceived, bytes as u64);
         self.conn.group.count_all([(Counter::RecvCalls, 1), bytes]);
     }

@@ -57,7 +57,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
     use std::time::Duration;
 
     use socket2::SockRef;
@@ -1220,6 +1220,56 @@ mod tests {
         // The 16 KiB, and what has come until the end of the first turn.
         assert!(received.is_some_and(|calls| calls <= 2 * 6), "{received:?} {:?}", lock(&calls));
         assert!(world.conn.is_closed());
+    }
+
+    /// Decodes each byte to many.
+    struct Inflates;
+
+    impl Inflates {
+        const FACTOR: usize = 256;
+    }
+
+    impl Layer for Inflates {
+        fn received(
+            &mut self,
+            _: &Connection,
+            input: &mut Input<'_>,
+            decoded: &mut Decoded<'_>,
+            _: &mut Vec<u8>,
+        ) -> Result<LayerState, Close> {
+            while decoded.room() > 0 && !input.is_empty() {
+                input.consume(1);
+                decoded.push(&[0; Self::FACTOR]);
+            }
+            Ok(LayerState::Ready)
+        }
+
+        fn send(&mut self, bytes: &[u8], encoded: &mut Vec<u8>) -> Result<(), Close> {
+            encoded.extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_drain_delivers_what_had_arrived_and_is_not_decoded_yet() {
+        for raw in [1 << 10, 16 << 10] {
+            let config = Config::default().worker_read_buf_bytes(4 << 10);
+            let mut layers = Makers::default();
+            layers.push(|_: &Connection| Ok(Box::new(Inflates) as _));
+            let (calls, count) = (Calls::default(), Arc::new(AtomicUsize::new(0)));
+            let mut world = World::layered(config.read_budget_bytes(4 << 10), layers, |_| {
+                let (calls, count) = (Arc::clone(&calls), Arc::clone(&count));
+                let code = move |_: &Connection, input: &mut Input<'_>| {
+                    count.fetch_add(input.take_all().len(), Ordering::Relaxed);
+                    Ok(())
+                };
+                Noting { calls, code }
+            });
+            world.runtime.start_draining();
+            world.sends(&vec![0; raw]);
+            assert_eq!(count.load(Ordering::Relaxed), raw * Inflates::FACTOR);
+            assert!(lock(&calls).contains(&"draining"));
+        }
     }
 
     /// Resets the connection: bytes that the peer has not read make its close a reset.

@@ -302,7 +302,13 @@ fn recv_raw(fd: BorrowedFd<'_>, family: Family, buf: *mut u8, len: usize) -> io:
     Ok(Received { bytes, cut: message.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
-/// Returns the number of bytes that have arrived and that no receive has taken.
+/// Returns true if bytes have arrived that no receive has taken.
+pub(crate) fn has_input(fd: BorrowedFd<'_>) -> bool {
+    let peeked = SockRef::from(&fd).peek(&mut [MaybeUninit::uninit()]);
+    peeked.is_ok_and(|bytes| bytes > 0)
+}
+
+/// Returns the number of bytes that have arrived and that no receive has taken, up to an urgent one.
 pub(crate) fn unread_bytes(fd: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the call writes one number, to `bytes`.

@@ -48,6 +48,7 @@ const DOORS: &[(&str, &[Call])] = &[
     (".is_listener", &[Call::Getsockopt]),
     (".listen", &[Call::Listen]),
     (".local_addr", &[Call::Getsockname]),
+    (".peek", &[Call::Recv]),
     (".peer_addr", &[Call::Getpeername]),
     (".send_vectored_with_flags", &[Call::Sendmsg]),
     (".set_nonblocking", &[Call::Fcntl]),
