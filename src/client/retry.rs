@@ -26,7 +26,7 @@ impl Retry {
     }
 
     /// Returns true if a connection begun at `since` has lasted. A connection that its server ends
-    /// right after the login counts as failed.
+    /// right after the login lengthens the pauses, too.
     pub(super) fn has_lasted(since: Instant, now: Instant, options: &Options) -> bool {
         now.duration_since(since) >= options.reconnect_max
     }

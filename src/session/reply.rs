@@ -42,7 +42,7 @@ use crate::stats::Counter;
 ///
 /// A client can limit the bytes that it takes (credit), and it may read slowly. Then
 /// [`row`](Self::row) waits, as an announced stall. If more than `max_waiting_writers` handlers of
-/// a group wait, the longest waiting one is cancelled. For large results, use a
+/// a server and group wait, the longest waiting one is cancelled. For large results, use a
 /// [`source`](Self::source): no thread waits for it.
 pub struct Reply<'a> {
     pub(super) state: &'a mut ReplyState,

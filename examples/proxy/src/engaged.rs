@@ -69,7 +69,7 @@ pub enum Purpose {
     /// A statement that any node can answer, while the transaction is at no node.
     Aside,
     /// A change of these variables.
-    Set(Vec<String>, Request),
+    Set(Vec<String>, Option<bool>, Request),
 }
 
 impl Engaged {
@@ -149,7 +149,10 @@ impl Engaged {
         match purpose {
             Purpose::Statement => state.is_at(self.node),
             Purpose::Aside => {}
-            Purpose::Set(names, request) => self.applied = state.set(names, request),
+            Purpose::Set(names, is_utf8, request) => {
+                self.applied = state.set(names, request);
+                state.has_other_texts = is_utf8.map_or(state.has_other_texts, |is_utf8| !is_utf8);
+            }
         }
     }
 

@@ -53,6 +53,8 @@ pub struct State {
     next: Vec<Request>,
     settings: Vec<Setting>,
     last_setting: u64,
+    /// Texts of results are in another character set than UTF-8.
+    pub has_other_texts: bool,
     held: Vec<Held>,
     /// A request is under way that may change the above.
     is_busy: bool,

@@ -93,10 +93,12 @@ pub enum Own {
     NextTransaction,
     /// It changes these variables of the session. `mode` is the number of the argument that gives
     /// `sql_mode` its value. If `is_default`, each session of a data node begins with these values.
+    /// `is_utf8` says whether results are in UTF-8 from now on, if it changes that.
     Set {
         names: Vec<String>,
         mode: Option<usize>,
         is_default: bool,
+        is_utf8: Option<bool>,
     },
 }
 

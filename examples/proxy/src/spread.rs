@@ -94,7 +94,7 @@ enum Step {
 /// Number of rows that one call skips, and that it drops of each node at the end.
 const ROWS_A_CALL: usize = 256;
 
-/// Memory for the columns of one node. It is enough for 4 096 columns, MySQL's limit.
+/// Memory for the columns of one node: 1 KiB for each of 4 096 columns, MySQL's limit.
 const MOST_COLUMN_BYTES: usize = 4 << 20;
 
 /// Number of warnings that are passed on, of all nodes together.

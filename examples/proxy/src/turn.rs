@@ -135,7 +135,7 @@ impl Turn {
             Own::Set { names, is_default: true, .. } if !self.front.state().has_set(&names) => {
                 self.finish(Ok(()));
             }
-            Own::Set { names, .. } => self.set(names),
+            Own::Set { names, is_utf8, .. } => self.set(names, is_utf8),
         }
     }
 
@@ -217,9 +217,9 @@ impl Turn {
             return self.finish(Err(error));
         }
         // Texts that come in another character set have another order, and different ones may be equal.
-        let changed = state.has_set(&["character_set_results".to_owned()]);
+        let has_other_texts = state.has_other_texts;
         let merge = merge.map(|(merge, range)| {
-            let texts_by_bytes = merge.texts_by_bytes && !changed;
+            let texts_by_bytes = merge.texts_by_bytes && !has_other_texts;
             let is_same = texts_by_bytes == merge.texts_by_bytes;
             let same = || Arc::new(Merge { texts_by_bytes, ..Merge::clone(&merge) });
             (if is_same { merge } else { same() }, range)
@@ -251,7 +251,7 @@ impl Turn {
         }
     }
 
-    fn set(self, names: Vec<String>) {
+    fn set(self, names: Vec<String>, is_utf8: Option<bool>) {
         let mut state = self.front.state();
         let request = self.request.clone();
         let lost = state.transaction.as_ref().and_then(|transaction| transaction.lost.clone());
@@ -262,7 +262,8 @@ impl Turn {
         drop(state);
         match placed {
             Ok((node, place)) => {
-                self.engage(node, Effect::Write, place, Purpose::Set(names, request));
+                let purpose = Purpose::Set(names, is_utf8, request);
+                self.engage(node, Effect::Write, place, purpose);
             }
             Err(error) => self.finish(Err(error)),
         }

@@ -124,9 +124,10 @@ fn of_set(set: &Set, words: &[String]) -> Result<Statement, SessionError> {
     match set {
         Set::SetNames { charset_name, collation_name } => {
             check_charset(Some(&charset_name.value))?;
-            Ok(set_names(is_utf8(&charset_name.value) && collation_name.is_none()))
+            let is_utf8 = is_utf8(&charset_name.value);
+            Ok(set_names(is_utf8, is_utf8 && collation_name.is_none()))
         }
-        Set::SetNamesDefault {} => Ok(set_names(true)),
+        Set::SetNamesDefault {} => Ok(set_names(true, true)),
         Set::SetTransaction { modes, session: false, snapshot: None } => {
             of_transaction(modes, words)
         }
@@ -158,7 +159,7 @@ fn of_transaction(modes: &[TransactionMode], words: &[String]) -> Result<Stateme
             let names = modes.iter().map(name).collect();
             let all_default = modes.iter().all(|mode| DEFAULT_MODES.contains(mode));
             let is_default = !modes.is_empty() && all_default;
-            Ok(Statement::Own(Own::Set { names, mode: None, is_default }))
+            Ok(Statement::Own(Own::Set { names, mode: None, is_default, is_utf8: None }))
         }
         _ => Err(global_variable()),
     }
@@ -183,6 +184,7 @@ type Assigned<'a> = (Option<&'a ContextModifier>, &'a ObjectName, &'a Expr);
 
 fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
     let (mut names, mut mode, mut arguments, mut is_default) = (Vec::new(), None, 0, true);
+    let mut is_utf8_now = None;
     for &(scope, name, value) in all {
         let name = variable(scope, name)?;
         if name == "autocommit" {
@@ -221,6 +223,9 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
         if name == "character_set_client" {
             check_charset(constant(value))?;
         }
+        if name == "character_set_results" {
+            is_utf8_now = Some(constant(value).is_some_and(is_utf8));
+        }
         is_default &= is_default_value(&name, value);
         match name.as_str() {
             // A change of one of them changes the other.
@@ -233,17 +238,17 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
     if names.is_empty() {
         return Ok(Statement::Own(Own::Nothing));
     }
-    Ok(Statement::Own(Own::Set { names, mode, is_default }))
+    Ok(Statement::Own(Own::Set { names, mode, is_default, is_utf8: is_utf8_now }))
 }
 
 /// Variables of the connection's character set.
 const CONNECTION: [&str; 2] = ["character_set_connection", "collation_connection"];
 
 /// `set names`.
-fn set_names(is_default: bool) -> Statement {
+fn set_names(is_utf8: bool, is_default: bool) -> Statement {
     let names = ["character_set_client", "character_set_results"].into_iter().chain(CONNECTION);
     let names = names.map(str::to_owned).collect();
-    Statement::Own(Own::Set { names, mode: None, is_default })
+    Statement::Own(Own::Set { names, mode: None, is_default, is_utf8: Some(is_utf8) })
 }
 
 /// The name of a variable of the session, in lower case; one of the user begins with `@`.

@@ -424,6 +424,11 @@ fn what_any_node_can_answer_goes_anywhere() {
     ]);
 }
 
+fn set_of(names: &[&str], mode: Option<usize>, is_default: bool, is_utf8: Option<bool>) -> Own {
+    let names = names.iter().copied().map(str::to_owned).collect();
+    Own::Set { names, mode, is_default, is_utf8 }
+}
+
 #[test]
 fn the_session_is_the_proxys() {
     let is = |text: &str, expected: Own| {
@@ -449,9 +454,11 @@ fn the_session_is_the_proxys() {
     is("set @@session.autocommit=1", Own::Autocommit(true));
     is("use sbtest", Own::Nothing);
     is("set sql_select_limit = default", Own::Nothing);
-    let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
-    let set = |names: &[&str], mode| Own::Set { names: owned(names), mode, is_default: false };
-    let default = |names: &[&str]| Own::Set { names: owned(names), mode: None, is_default: true };
+    let set = |names: &[&str], mode| set_of(names, mode, false, None);
+    let texts = |names: &[&str], is_utf8| set_of(names, None, false, Some(is_utf8));
+    let default = |names: &[&str]| {
+        set_of(names, None, true, names.contains(&"character_set_results").then_some(true))
+    };
     let connection = ["character_set_connection", "collation_connection"];
     let all = [["character_set_client", "character_set_results"], connection].concat();
     for text in ["set names utf8mb4", "set names 'utf8'", "set names default"] {
@@ -460,9 +467,10 @@ fn the_session_is_the_proxys() {
     is("set character_set_results = 'utf8mb4'", default(&["character_set_results"]));
     is("set character_set_connection = utf8", default(&connection));
     is("set collation_connection = utf8mb4_bin", set(&connection, None));
-    is("set names utf8mb4 collate 'utf8mb4_bin'", set(&all, None));
-    is("set names latin1", set(&all, None));
-    is("set character_set_results = gbk", set(&["character_set_results"], None));
+    is("set names utf8mb4 collate 'utf8mb4_bin'", texts(&all, true));
+    is("set names latin1", texts(&all, false));
+    is("set character_set_results = gbk", texts(&["character_set_results"], false));
+    is("set character_set_results = ?", texts(&["character_set_results"], false));
     is("set @a = 1", set(&["@a"], None));
     is("set time_zone = '+00:00'", set(&["time_zone"], None));
     let both = set(&["sql_mode", "max_execution_time"], Some(0));

@@ -145,7 +145,8 @@ impl Service for Refusing {
     }
 }
 
-/// A server that ends its session in the middle of the answer to a definition, and answers nothing else.
+/// A server that ends its session in the middle of the answer to a definition, has very long columns, and
+/// answers nothing else.
 struct Breaking {
     unanswered: Mutex<Vec<Deferred>>,
 }
@@ -174,6 +175,12 @@ impl Service for Breaking {
                 reply.flush();
                 Err(SessionError::fatal(1053, b"08S01", "Server shutdown in progress"))
             }
+            session::Request::Sql(sql)
+                if sql.text.eq_ignore_ascii_case(b"select c from sbtest1") =>
+            {
+                let name = "c".repeat(2 << 10);
+                reply.columns(&vec![Column::signed(&name); 4096])
+            }
             _ => {
                 self.unanswered.lock().expect("no panic").push(reply.defer());
                 Ok(())
@@ -182,37 +189,13 @@ impl Service for Breaking {
     }
 }
 
-/// A server whose answers have very long columns.
-struct Wide;
-
-impl Service for Wide {
-    type Session = ();
-
-    fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
-        Ok(Account::new("proxy"))
-    }
-
-    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
-        Ok(((), Cancel::default()))
-    }
-
-    fn execute(
-        &self,
-        (): &mut (),
-        _: session::Request<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Result<(), SessionError> {
-        let name = "c".repeat(2 << 10);
-        reply.columns(&vec![Column::signed(&name); 4096])
-    }
-}
-
 #[test]
 fn columns_without_end_are_not_kept() {
     let _alone = super::alone();
     let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
     let runtime = runtime.expect("it starts");
-    let listener = runtime.listen("127.0.0.1:0", session::Server::new(Wide)).expect("it listens");
+    let server = session::Server::new(Breaking { unanswered: Mutex::default() });
+    let listener = runtime.listen("127.0.0.1:0", server).expect("it listens");
     let wide = listener.local_addr().to_string();
     let fleet = Fleet::start_with(2, patience(), |_| vec![wide.clone()]).expect("they start");
     let mut session = fleet.client(&runtime).and_then(|client| Ok(client.session()?));

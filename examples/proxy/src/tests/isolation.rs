@@ -158,6 +158,8 @@ fn texts_in_another_character_set_are_not_compared() {
             assert_eq!(refused(&mut session, text).0, 1235, "{text}");
         }
         assert_eq!(rows(&mut session, "select count(*), max(k) from sbtest1"), "8|80;");
+        session.run("set character_set_results = utf8mb4").expect("it is set");
+        session.run("select max(c) from sbtest1").expect("it is UTF-8 again");
     }
 }
 
