@@ -521,8 +521,8 @@ tunables! {
         half_close_timeout: Duration = 5 * SECOND,
             Duration::ZERO..=86_400 * SECOND, Milliseconds, live;
 
-        /// Handlers of one `Server` in a group that may wait, each on a thread, until their peer grants room for
-        /// more rows. If one more begins to wait, the longest-waiting handler is cancelled.
+        /// Handlers of one `Server` in a group that may wait, each on a thread, until their peer grants
+        /// room for more rows. If one more begins to wait, the longest-waiting handler is cancelled.
         ///
         /// *Live.* *Range* 1..=4096. *Default* 64. *Price*: a thread for each peer that requests
         /// rows and does not read them. Rows that are pulled from a source hold no thread.

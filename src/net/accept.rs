@@ -15,8 +15,8 @@
 //! pauses.
 //!
 //! **Pause.** An edge-triggered listener gets no event for a backlog that it failed to empty. So it
-//! tries again: after 10 ms, doubling to 1 s, and at once when a connection of this runtime
-//! is closed. If descriptors or memory have been short for a second, each attempt uses a descriptor
+//! tries again: after 10 ms, doubling to 1 s, and at once when a connection of this runtime is
+//! closed. If descriptors or memory have been short for a second, each attempt uses a descriptor
 //! that was held in reserve. It accepts one connection with it and closes the connection, so that
 //! clients learn of the lack of room.
 

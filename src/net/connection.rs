@@ -129,9 +129,9 @@ impl Connection {
     /// The bytes of one call stay together, and the calls of one thread stay in order. Bytes that
     /// the socket does not take are copied to the connection's backlog. They leave as the peer
     /// reads. Above `write_high_watermark_bytes` the connection's input is not read until the
-    /// backlog is down to `write_low_watermark_bytes`. A peer that
-    /// within `net_write_timeout` takes neither all of it nor `write_high_watermark_bytes` of it is
-    /// disconnected.
+    /// backlog is down to `write_low_watermark_bytes`. A peer is
+    /// disconnected if it takes neither all of it nor `write_high_watermark_bytes` of it within
+    /// `net_write_timeout`.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
         self.send_pieces(Pieces::one(bytes.as_ref()))
     }

@@ -89,7 +89,8 @@ impl Round<'_> {
             return next == Next::Rest;
         }
         let left = match recv.drain_left {
-            // The number says nothing about bytes behind an urgent one. A stream that has ended is read whole.
+            // The number says nothing about bytes behind an urgent one. A stream that has ended is read
+            // whole.
             None if recv.hung_up => return false,
             None => socket::unread_bytes(self.conn.fd()),
             Some(left) => left.saturating_sub(self.raw.get()),
@@ -279,7 +280,7 @@ impl Round<'_> {
     pub(super) fn look_for_reset(&self, recv: &mut Recv) {
         let rests = recv.ended || recv.aside_until.is_some() || self.conn.is_paused();
         let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && rests;
-        // A socket that is not broken may have an error that it gets over, such as a route that was lost.
+        // A socket that is not broken may have an error that it gets over, such as a lost route.
         let is_broken = || socket::hang_ups(self.conn.fd()).is_ok_and(|(_, is_broken)| is_broken);
         if unread
             && is_broken()

@@ -222,8 +222,8 @@ impl Round<'_> {
         }
         let mut next = Next::Rest;
         // A peer that answers each reply with a request would keep the socket from staying dry. So a
-        // drain reads until it is dry once, or all that had arrived is received. Bytes that a pause has kept are delivered
-        // before the drain ends the connection.
+        // drain reads until it is dry once, or all that had arrived is received. Bytes that a pause has
+        // kept are delivered before the drain ends the connection.
         let kept = recv.again || self.keeps_input(recv);
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting && !kept;
         let wanted = recv.stage.reads() && !recv.ended && !served && !marks.has(CLOSE);

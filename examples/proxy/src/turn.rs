@@ -220,9 +220,10 @@ impl Turn {
         let has_other_texts = state.has_other_texts;
         let merge = merge.map(|(merge, range)| {
             let texts_by_bytes = merge.texts_by_bytes && !has_other_texts;
-            let is_same = texts_by_bytes == merge.texts_by_bytes;
-            let same = || Arc::new(Merge { texts_by_bytes, ..Merge::clone(&merge) });
-            (if is_same { merge } else { same() }, range)
+            if texts_by_bytes == merge.texts_by_bytes {
+                return (merge, range);
+            }
+            (Arc::new(Merge { texts_by_bytes, ..Merge::clone(&merge) }), range)
         });
         state.drop_next();
         let places = nodes.iter().map(|node| state.place(*node, false)).collect();
