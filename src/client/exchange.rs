@@ -117,6 +117,13 @@ impl Shared {
         debug_assert!(encoded.is_ok(), "its length was looked at before");
     }
 
+    /// Ends a request, and has its watcher notified. A result that was set before stays.
+    fn end(&mut self, slot: &mut Slot, result: Result<(), Error>) {
+        slot.finish(result);
+        slot.answer(&mut self.unanswered);
+        self.events.extend(slot.take_watcher());
+    }
+
     fn kill(&mut self, session: u64, what: KillSessionType) {
         let kill = KillSession { r#type: what, x_session_id: session };
         self.send(session, &ClientMessage::SessionKill(kill));
@@ -267,9 +274,7 @@ impl Exchange {
         if let Some(slot) = first.filter(|slot| slot.asked() == Asked::Statement) {
             if slot.is_held() {
                 let kind = ErrorKind::Server(Arc::new(interrupted()));
-                slot.finish(Err(Error::not_sent(kind)));
-                slot.answer(&mut shared.unanswered);
-                shared.events.extend(slot.take_watcher());
+                shared.end(slot, Err(Error::not_sent(kind)));
             } else {
                 shared.kill(self.session, KillSessionType::Query);
                 // If it were sent again, it would run although it was interrupted.
@@ -418,9 +423,7 @@ impl Exchange {
                 (false, Fate::NotSent) => Error::unknown(error.kind().clone()),
                 _ => error.clone(),
             };
-            slot.finish(Err(error));
-            slot.answer(&mut shared.unanswered);
-            shared.events.extend(slot.take_watcher());
+            shared.end(slot, Err(error));
         }
         self.slots.retain(|slot| !slot.is_done());
         self.answered = self.slots.len();
@@ -492,9 +495,7 @@ impl Exchange {
     /// Completes the current request.
     fn end_current(&mut self, result: Result<(), Error>, shared: &mut Shared) {
         let Some(slot) = self.current() else { return };
-        slot.finish(result);
-        slot.answer(&mut shared.unanswered);
-        shared.events.extend(slot.take_watcher());
+        shared.end(slot, result);
         let seq = slot.seq;
         self.dead |= slot.asked() == Asked::Close;
         self.remove_if_done(seq);

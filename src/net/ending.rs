@@ -281,9 +281,8 @@ impl Round<'_> {
         let rests = recv.ended || recv.aside_until.is_some() || self.conn.is_paused();
         let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && rests;
         // A socket that is not broken may have an error that it gets over, such as a lost route.
-        let is_broken = || socket::hang_ups(self.conn.fd()).is_ok_and(|(_, is_broken)| is_broken);
         if unread
-            && is_broken()
+            && let Ok((_, true)) = socket::hang_ups(self.conn.fd())
             && let Ok(Some(error)) = socket::take_error(self.conn.fd())
         {
             recv.ending = Some(Ending::Abort(CloseReason::from_io(error)));

@@ -1272,7 +1272,7 @@ mod tests {
         }
     }
 
-    /// Resets the connection: bytes that the peer has not read make its close a reset.
+    /// Drops the peer. Bytes that it has not read make its close a reset.
     fn resets(world: &mut World) {
         world.conn.send(FRAME);
         world.peer = UnixStream::pair().expect("descriptors").0;
@@ -1309,8 +1309,7 @@ mod tests {
     impl Protocol for ResetWhenReleased {
         type State = ();
 
-        fn opened(&self, conn: &Connection) -> Result<(), Close> {
-            conn.send(FRAME);
+        fn opened(&self, _: &Connection) -> Result<(), Close> {
             Ok(())
         }
 
@@ -1339,7 +1338,8 @@ mod tests {
         });
         world.run();
         world.peer.write_all(FRAME).expect("there is room");
-        world.peer = UnixStream::pair().expect("descriptors").0;
+        // The protocol has the last handle of the peer.
+        resets(&mut world);
         world.runtime.start_draining();
         // No further event tells of the reset.
         while world.runtime.take_task(false) {

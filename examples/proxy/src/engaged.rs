@@ -68,7 +68,7 @@ pub enum Purpose {
     Statement,
     /// A statement that any node can answer, while the transaction is at no node.
     Aside,
-    /// A change of these variables.
+    /// A change of these variables. The flag is [`Own::Set`](crate::route::Own::Set)'s `is_utf8`.
     Set(Vec<String>, Option<bool>, Request),
 }
 
@@ -150,8 +150,7 @@ impl Engaged {
             Purpose::Statement => state.is_at(self.node),
             Purpose::Aside => {}
             Purpose::Set(names, is_utf8, request) => {
-                self.applied = state.set(names, request);
-                state.has_other_texts = is_utf8.map_or(state.has_other_texts, |is_utf8| !is_utf8);
+                self.applied = state.set(names, is_utf8, request);
             }
         }
     }

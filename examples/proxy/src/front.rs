@@ -337,8 +337,12 @@ impl State {
         if stay >= MOST_SETTINGS { Err(too_many_settings(MOST_SETTINGS)) } else { Ok(()) }
     }
 
-    /// A setting was made in one session; the others get it when they are used.
-    pub fn set(&mut self, names: Vec<String>, request: Request) -> u64 {
+    /// A setting was made in one session; the others get it when they are used. `is_utf8` says whether
+    /// results are in UTF-8 from now on, if it changes that.
+    pub fn set(&mut self, names: Vec<String>, is_utf8: Option<bool>, request: Request) -> u64 {
+        if let Some(is_utf8) = is_utf8 {
+            self.has_other_texts = !is_utf8;
+        }
         self.last_setting += 1;
         let number = self.last_setting;
         self.settings.retain(|setting| !setting.is_within(&names));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::client::Session;
 use epoll_group::codec::row::Column;
+use epoll_group::net::Listener;
 use epoll_group::session::{
     self, Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Service, SessionError,
     SessionId,
@@ -189,15 +190,20 @@ impl Service for Breaking {
     }
 }
 
-#[test]
-fn columns_without_end_are_not_kept() {
-    let _alone = super::alone();
+fn breaking() -> (Runtime, Listener) {
     let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
     let runtime = runtime.expect("it starts");
     let server = session::Server::new(Breaking { unanswered: Mutex::default() });
     let listener = runtime.listen("127.0.0.1:0", server).expect("it listens");
-    let wide = listener.local_addr().to_string();
-    let fleet = Fleet::start_with(2, patience(), |_| vec![wide.clone()]).expect("they start");
+    (runtime, listener)
+}
+
+#[test]
+fn columns_without_end_are_not_kept() {
+    let _alone = super::alone();
+    let (runtime, listener) = breaking();
+    let address = listener.local_addr().to_string();
+    let fleet = Fleet::start_with(2, patience(), |_| vec![address.clone()]).expect("they start");
     let mut session = fleet.client(&runtime).and_then(|client| Ok(client.session()?));
     let (code, said) = refused(session.as_mut().expect("it is there"), "select c from sbtest1");
     assert_eq!(code, 1235);
@@ -207,12 +213,9 @@ fn columns_without_end_are_not_kept() {
 #[test]
 fn a_loss_in_the_answer_to_a_definition_starts_a_probe() {
     let _alone = super::alone();
-    let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start();
-    let runtime = runtime.expect("it starts");
-    let server = session::Server::new(Breaking { unanswered: Mutex::default() });
-    let listener = runtime.listen("127.0.0.1:0", server).expect("it listens");
-    let breaking = listener.local_addr().to_string();
-    let primary = |all: Vec<String>| vec![breaking.clone(), all[1].clone()];
+    let (runtime, listener) = breaking();
+    let address = listener.local_addr().to_string();
+    let primary = |all: Vec<String>| vec![address.clone(), all[1].clone()];
     let fleet = Fleet::start_with(2, patience(), primary).expect("they start");
     let mut session = fleet.client(&runtime).and_then(|client| Ok(client.session()?));
     refused(session.as_mut().expect("the proxy is there"), "drop table sbtest1");

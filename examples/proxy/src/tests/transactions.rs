@@ -184,9 +184,9 @@ fn a_savepoint_that_is_set_again_comes_last() {
     }
     assert_eq!(refused(&mut session, "rollback to a").0, 1305);
     session.run("release savepoint b").expect("it is there");
-    // Six steps are planned.
     let long = format!("savepoint {}", "s".repeat(1024));
     assert_eq!(refused(&mut session, long.as_str()).0, 1235);
+    // Six steps are planned.
     for number in 6..16 {
         session.run(format!("savepoint s{number}")).expect("there is room");
     }
